@@ -1,0 +1,46 @@
+"""The seam between toishi and whatever samples tokens.
+
+An engine takes requests and gives one completion each, *with* the log-probs under which it sampled. Batching,
+caches and concurrency hide inside the engine: batch in, batch out, synchronous.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from toishi.types import Completion
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Request:
+    """One completion to sample. `key` alone (never the batch) determines its random numbers, for example
+    (seed, step, group, member)."""
+
+    prompt_ids: tuple[int, ...]
+    key: tuple[int, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Sampling:
+    """How to draw. `greedy` takes the most likely token; log-probs are then reported at `temperature` all the same."""
+
+    max_new_tokens: int
+    temperature: float = 1.0
+    top_p: float = 1.0
+    top_k: int = 0
+    min_p: float = 0.0
+    greedy: bool = False
+    stop: tuple[str, ...] = ()
+
+
+class Engine(Protocol):
+    """Samples completions.
+
+    `name` names the engine in records; `generate` returns completions in the order of the requests.
+    """
+
+    name: str
+
+    def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]: ...
