@@ -122,6 +122,7 @@ class HealthConfig(Section):
     """Limits of the live rules; `action` of a rule is 'warn', 'stop' or 'off'. See docs/health.md."""
 
     actions: Mapping[str, Literal["warn", "stop", "off"]] = Field(default_factory=dict, description="rule -> action")
+    limits: Mapping[str, float] = Field(default_factory=dict, description="rule -> limit, in place of the table's")
     max_failed_share: float = Field(0.5, ge=0, le=1, description="stop when more rewards than this fail in a step")
     max_sampler_gap: float | None = Field(
         None, gt=0, description="limit of mean |log-prob(sampler) - log-prob(trainer)| at the first step; null = by precision"

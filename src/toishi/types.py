@@ -115,6 +115,8 @@ class Score:
     status  "ok"; "abstained" (the reward does not apply to this row); "failed" (it broke: excluded, counted, never 0)
     span    half-open token range [start, end) of the completion that this score is about (rewards of intermediate
             steps); None means the whole completion
+    readable  whether an answer in the asked-for form could be read at all; None where the reward does not look for one.
+              Evaluation splits its value into (share readable) x (value of the readable ones) by it
 
     >>> Score(reward="number", value=1.0, weight=0.5, reason="read 7, gold 7").contribution
     0.5
@@ -126,6 +128,7 @@ class Score:
     reason: str = ""
     status: ScoreStatus = "ok"
     span: tuple[int, int] | None = None
+    readable: bool | None = None
 
     @property
     def contribution(self) -> float | None:

@@ -7,10 +7,14 @@ Decisions:
 1. `grpo` follows TRL where the paper leaves room: sample standard deviation (ddof 1) plus 1e-4. `std_ddof: 0` is the paper's.
 2. Bounds are offsets from 1: the ratio is held in [1 - clip_low, 1 + clip_high]. CISPO's cap of 5 is clip_low 1, clip_high 4.
 3. Rows that learn from comparisons say so (`needs_group`), so that a group of one is refused before training.
+4. A sequence-level ratio makes one loss per sequence and repeats it on its tokens; the mean over the tokens gives it back,
+   so `rloo` and `gspo` reduce by `sequence_mean_token_mean`.
+5. Choices that would contradict or silently undo one another are refused here (`_consistent`), with the remedy.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -35,39 +39,42 @@ class Algorithm(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     name: str
-    reward_map: RewardMap = Field("identity", description="plus_minus: r -> 2r - 1, for rewards in [0, 1]")
-    baseline: Baseline = Field("group_mean", description="what is subtracted from a reward")
-    scale: Scale = Field("none", description="what the difference is divided by")
+    reward_map: RewardMap = Field(default="identity", description="plus_minus: r -> 2r - 1, for rewards in [0, 1]")
+    baseline: Baseline = Field(default="group_mean", description="what is subtracted from a reward")
+    scale: Scale = Field(default="none", description="what the difference is divided by")
     statistics_over: Literal["rollouts", "tokens"] = Field(
-        "rollouts", description="batch_mean and batch_std: every rollout counts once, or once per token"
+        default="rollouts", description="batch_mean and batch_std: every rollout counts once, or once per token"
     )
-    std_ddof: Literal[0, 1] = Field(1, description="1 = sample, 0 = population standard deviation")
-    std_epsilon: float = Field(1e-4, ge=0, description="added to the divisor")
-    filter: Filter = Field("none", description="which groups or rollouts teach")
+    std_ddof: Literal[0, 1] = Field(default=1, description="1 = sample, 0 = population standard deviation")
+    std_epsilon: float = Field(default=1e-4, ge=0, description="added to the divisor")
+    filter: Filter = Field(default="none", description="which groups or rollouts teach")
     credit: Literal["sequence", "reward_to_go"] = Field(
-        "sequence", description="one number per answer, or per token the sum of what comes at and after it"
+        default="sequence", description="one number per answer, or per token the sum of what comes at and after it"
     )
     ratio_level: RatioLevel = "token"
     surrogate: Surrogate = "clipped"
-    clip_low: float = Field(0.2, ge=0)
-    clip_high: float = Field(0.2, ge=0)
-    dual_clip: float = Field(3.0, gt=1, description="dual_clip only: bound c of -c*A for negative advantages")
+    clip_low: float = Field(default=0.2, ge=0)
+    clip_high: float = Field(default=0.2, ge=0)
+    dual_clip: float = Field(default=3.0, gt=1, description="dual_clip only: bound c of -c*A for negative advantages")
     reduction: Reduction = "token_mean"
     kl: Kl = "none"
-    kl_coef: float = Field(0.0, ge=0)
-    entropy_coef: float = Field(0.0, description="loss -= entropy_coef * mean token entropy")
-    policy_term: bool = Field(True, description="False: only KL and entropy terms act (entropy_only)")
-    truncation: Truncation = Field("keep", description="answers that hit the token limit")
-    soft_penalty_tokens: int = Field(0, ge=0, description="soft_penalty: length of the ramp before the limit (DAPO's L_cache)")
-    off_policy: OffPolicy = Field("none", description="correction for sampler/trainer log-prob differences")
-    off_policy_cap: float = Field(2.0, gt=0, description="weight cap (truncated_importance) or mask bound (ratio in [1/cap, cap])")
+    kl_coef: float = Field(default=0.0, ge=0)
+    entropy_coef: float = Field(default=0.0, description="loss -= entropy_coef * mean token entropy")
+    policy_term: bool = Field(default=True, description="False: only KL and entropy terms act (entropy_only)")
+    truncation: Truncation = Field(default="keep", description="answers that hit the token limit")
+    soft_penalty_tokens: int = Field(
+        default=0, ge=0, description="soft_penalty: length of the ramp before the limit (DAPO's L_cache)"
+    )
+    off_policy: OffPolicy = Field(default="none", description="correction for sampler/trainer log-prob differences")
+    off_policy_cap: float = Field(
+        default=2.0, gt=0, description="weight cap (truncated_importance) or mask bound (ratio in [1/cap, cap])"
+    )
 
     @property
     def needs_group(self) -> bool:
-        """Learns by comparing siblings: a group of one carries no signal."""
-        return self.policy_term and (
-            self.baseline in ("group_mean", "leave_one_out") or self.scale in ("group_std", "group_mean")
-        )
+        """Learns by comparing siblings: a group of one carries no signal, or is dropped as tied."""
+        compares = self.baseline in ("group_mean", "leave_one_out") or self.scale in ("group_std", "group_mean")
+        return self.policy_term and (compares or self.filter == "drop_tied")
 
     @property
     def needs_reference(self) -> bool:
@@ -80,15 +87,58 @@ class Algorithm(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Algorithm:
-        if self.kl == "none" and self.kl_coef > 0:
-            raise ValueError(f"kl_coef={self.kl_coef} has no effect while kl is 'none'; choose k2, k3, ratio_k3 or k1_in_reward")
-        if self.truncation == "soft_penalty" and self.soft_penalty_tokens == 0:
-            raise ValueError("truncation 'soft_penalty' needs soft_penalty_tokens, the length of the ramp before the token limit")
-        if self.truncation != "soft_penalty" and self.soft_penalty_tokens > 0:
-            raise ValueError("soft_penalty_tokens has no effect unless truncation is 'soft_penalty'")
-        if self.scale == "group_mean" and self.baseline != "group_mean":
-            raise ValueError("scale 'group_mean' (MaxRL) divides the distance from the group mean: baseline must be 'group_mean'")
+        for refused, why in _CONTRADICTIONS:
+            if refused(self):
+                raise ValueError(why.format(row=self))
         return self
+
+
+_CONTRADICTIONS: tuple[tuple[Callable[[Algorithm], bool], str], ...] = (
+    (
+        lambda row: row.kl == "none" and row.kl_coef > 0,
+        "kl_coef={row.kl_coef} has no effect while kl is 'none'; choose k2, k3, ratio_k3 or k1_in_reward",
+    ),
+    (
+        lambda row: row.truncation == "soft_penalty" and row.soft_penalty_tokens == 0,
+        "truncation 'soft_penalty' needs soft_penalty_tokens, the length of the ramp before the token limit",
+    ),
+    (
+        lambda row: row.truncation != "soft_penalty" and row.soft_penalty_tokens > 0,
+        "soft_penalty_tokens={row.soft_penalty_tokens} has no effect unless truncation is 'soft_penalty'",
+    ),
+    (
+        lambda row: row.scale == "group_mean" and row.baseline != "group_mean",
+        "scale 'group_mean' (MaxRL) divides the distance from the group mean: baseline must be 'group_mean'",
+    ),
+    (
+        lambda row: (
+            row.scale == "group_mean"
+            and (
+                row.reward_map == "plus_minus"
+                or row.truncation == "soft_penalty"
+                or (row.kl == "k1_in_reward" and row.kl_coef > 0)
+            )
+        ),
+        "scale 'group_mean' (MaxRL) needs rewards >= 0: reward_map 'plus_minus', truncation 'soft_penalty' and "
+        "kl 'k1_in_reward' make them negative; choose another scale, or k2, k3 or ratio_k3",
+    ),
+    (
+        lambda row: row.scale == "group_std" and row.baseline not in ("group_mean", "leave_one_out"),
+        "scale 'group_std' with baseline '{row.baseline}' divides rewards that are not centred in their group by its spread, "
+        "which is near 0 for a nearly tied group; choose baseline 'group_mean' or 'leave_one_out', or scale 'batch_std'",
+    ),
+    (
+        lambda row: row.scale == "batch_std" and row.baseline == "none",
+        "scale 'batch_std' with baseline 'none' divides rewards that are not centred by their spread, which is near 0 when "
+        "nearly all are equal; choose a baseline",
+    ),
+    (
+        lambda row: row.filter == "keep_best" and (row.baseline != "none" or row.scale != "none"),
+        "filter 'keep_best' gives the best answers advantage 1 and the others 0, so baseline '{row.baseline}' and scale "
+        "'{row.scale}' would have no effect; set both to 'none'",
+    ),
+)
+"""(what is refused, why and the remedy)."""
 
 
 ROWS: dict[str, Algorithm] = {
@@ -96,24 +146,45 @@ ROWS: dict[str, Algorithm] = {
     for row in (
         Algorithm(name="reinforce", baseline="none", surrogate="score_function", reduction="sequence_sum"),
         Algorithm(
-            name="reinforce_pp", baseline="batch_mean", scale="batch_std", statistics_over="tokens", std_epsilon=1e-8,
-            credit="reward_to_go", kl="k1_in_reward", kl_coef=0.0, reduction="token_mean",
+            name="reinforce_pp",
+            baseline="batch_mean",
+            scale="batch_std",
+            statistics_over="tokens",
+            std_epsilon=1e-8,
+            credit="reward_to_go",
+            kl="k1_in_reward",
+            kl_coef=0.0,
+            reduction="token_mean",
         ),
-        Algorithm(name="rloo", baseline="leave_one_out", ratio_level="sequence_sum", reduction="sequence_sum"),
+        Algorithm(name="rloo", baseline="leave_one_out", ratio_level="sequence_sum", reduction="sequence_mean_token_mean"),
         Algorithm(name="grpo", scale="group_std", reduction="sequence_mean_token_mean"),
         Algorithm(name="dr_grpo", reduction="constant_length"),
         Algorithm(name="dapo", scale="group_std", filter="drop_tied", clip_high=0.28),
         Algorithm(
-            name="gspo", scale="group_std", ratio_level="sequence_mean", clip_low=3e-4, clip_high=4e-4,
+            name="gspo",
+            scale="group_std",
+            ratio_level="sequence_mean",
+            clip_low=3e-4,
+            clip_high=4e-4,
             reduction="sequence_mean_token_mean",
         ),
         Algorithm(name="cispo", scale="group_std", surrogate="stop_gradient", clip_low=1.0, clip_high=4.0),
-        Algorithm(name="maxrl", scale="group_mean", reduction="token_mean"),
+        Algorithm(name="maxrl", scale="group_mean", std_epsilon=0.0),
         Algorithm(
-            name="raft", baseline="none", filter="keep_best", surrogate="score_function", reduction="sequence_mean_token_mean",
+            name="raft",
+            baseline="none",
+            filter="keep_best",
+            surrogate="score_function",
+            reduction="sequence_mean_token_mean",
         ),
         Algorithm(name="raft_pp", baseline="none", filter="keep_best", reduction="sequence_mean_token_mean"),
-        Algorithm(name="reinforce_rej", reward_map="plus_minus", baseline="none", filter="drop_tied", reduction="sequence_mean_token_mean"),
+        Algorithm(
+            name="reinforce_rej",
+            reward_map="plus_minus",
+            baseline="none",
+            filter="drop_tied",
+            reduction="sequence_mean_token_mean",
+        ),
         Algorithm(name="entropy_only", policy_term=False, baseline="none", entropy_coef=1e-3, surrogate="score_function"),
     )
 }
@@ -124,10 +195,10 @@ def algorithm(name: str) -> Algorithm:
 
     >>> algorithm("grpo").scale
     'group_std'
-    >>> algorithm("gpro")
+    >>> algorithm("grpp")
     Traceback (most recent call last):
     ...
-    toishi.errors.ConfigError: unknown algorithm 'gpro'; did you mean 'grpo'?
+    toishi.errors.ConfigError: unknown algorithm 'grpp'; did you mean 'grpo'?
     """
     if name not in ROWS:
         raise ConfigError(f"unknown algorithm '{name}'; {nearest(name, ROWS)}")

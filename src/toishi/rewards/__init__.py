@@ -1,0 +1,119 @@
+"""What judges answers: rewards by name, with their own options.
+
+Adding a reward: a frozen dataclass with `name`, its options, `columns` and `score_group`, and a line in `REWARDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Protocol, runtime_checkable
+
+from toishi.config import RewardConfig
+from toishi.errors import ConfigError, DataError, nearest
+from toishi.options import from_options
+from toishi.rewards.base import Judgement, Reward
+from toishi.rewards.exact import ExactReward
+from toishi.rewards.format import FormatReward
+from toishi.rewards.function import FunctionReward
+from toishi.rewards.json_keys import JsonKeysReward
+from toishi.rewards.length import LengthReward
+from toishi.rewards.number import NumberReward
+from toishi.rewards.scripted import ScriptedReward
+from toishi.types import Prompt
+
+REWARDS: dict[str, Callable[..., Reward]] = {
+    "number": NumberReward,
+    "exact": ExactReward,
+    "format": FormatReward,
+    "length": LengthReward,
+    "json_keys": JsonKeysReward,
+    "function": FunctionReward,
+}
+
+
+def build_rewards(configs: Sequence[RewardConfig], *, columns: frozenset[str]) -> tuple[Reward, ...]:
+    """The rewards that a recipe lists, in its order (their weights stay in `configs`).
+
+    `kind` says which reward it is when `name` is one's own: {name: short, kind: length, target: 30}.
+    Raises ConfigError for unknown kinds or options, two rewards of one name, and columns that the task does not have.
+
+    >>> [reward.name for reward in build_rewards([RewardConfig(name="number")], columns=frozenset())]
+    ['number']
+    """
+    if not configs:
+        raise ConfigError("rewards: at least one reward is needed")
+    rewards = tuple(_build(config) for config in configs)
+    names = [reward.name for reward in rewards]
+    for name in names:
+        if names.count(name) > 1:
+            raise ConfigError(
+                f"rewards: {names.count(name)} rewards are called '{name}'; give each its own name (and its `kind`)"
+            )
+    for reward in rewards:
+        check_columns(reward, columns)
+    return rewards
+
+
+def check_columns(reward: Reward, columns: frozenset[str]) -> None:
+    """Raises ConfigError when `reward` needs a column that the data does not have."""
+    for column in reward.columns:
+        if column not in columns:
+            raise ConfigError(
+                f"reward '{reward.name}' needs the column '{column}', which the task's rows do not have; "
+                f"{nearest(column, columns) if columns else 'they have no columns besides the prompt'}"
+            )
+
+
+@runtime_checkable
+class ChecksPrompts(Protocol):
+    """A reward that can tell from a prompt alone that it could not score it (an unreadable gold)."""
+
+    def problem(self, prompt: Prompt) -> str | None: ...
+
+
+def check_prompts(rewards: Sequence[Reward], prompts: Iterable[Prompt]) -> None:
+    """Raises one DataError that lists every prompt which a reward could not score, whatever the answer.
+
+    >>> check_prompts([NumberReward()], [Prompt(id="row 3", text="?", gold="x+2")])
+    Traceback (most recent call last):
+    ...
+    toishi.errors.DataError: 1 prompt cannot be scored:
+      row 3: reward 'number': the gold 'x+2' cannot be read as one number
+    Mend these rows, remove them, or use a reward that reads such golds.
+    """
+    checking = [reward for reward in rewards if isinstance(reward, ChecksPrompts)]
+    found = [
+        f"  {prompt.id}: reward '{reward.name}': {problem}"
+        for prompt in prompts
+        for reward in checking
+        if (problem := reward.problem(prompt)) is not None
+    ]
+    if found:
+        more = [f"  ... and {len(found) - 20} more"] if len(found) > 20 else []
+        count = "1 prompt" if len(found) == 1 else f"{len(found)} prompts"
+        remedy = "Mend these rows, remove them, or use a reward that reads such golds."
+        raise DataError("\n".join([f"{count} cannot be scored:", *found[:20], *more, remedy]))
+
+
+def _build(config: RewardConfig) -> Reward:
+    options: dict[str, Any] = config.options
+    kind = options.pop("kind", "function" if "function" in options else config.name)
+    cls = REWARDS.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise ConfigError(
+            f"rewards: there is no reward '{kind}'; {nearest(str(kind), REWARDS)}. "
+            "Your own: {name: mine, function: 'file.py:name'}"
+        )
+    return from_options(cls, options, where=f"reward '{config.name}'", name=config.name)  # type: ignore[arg-type]
+
+
+__all__ = [
+    "REWARDS",
+    "FunctionReward",
+    "Judgement",
+    "Reward",
+    "ScriptedReward",
+    "build_rewards",
+    "check_columns",
+    "check_prompts",
+]

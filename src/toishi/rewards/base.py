@@ -19,12 +19,14 @@ class Judgement:
 
     value   a finite number, or None with status "abstained" or "failed"
     span    token range of the completion that it is about; None = the whole completion
+    readable  whether an answer in the asked-for form could be read; None where the reward does not look for one
     """
 
     value: float | None
     reason: str = ""
     status: ScoreStatus = "ok"
     span: tuple[int, int] | None = None
+    readable: bool | None = None
 
 
 @runtime_checkable
@@ -35,8 +37,11 @@ class Reward(Protocol):
     columns   data columns it must have; missing ones are found before the model loads
     """
 
-    name: str
-    columns: tuple[str, ...]
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def columns(self) -> tuple[str, ...]: ...
 
     def score_group(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Judgement, ...]]:
         """One non-empty tuple of judgements for each completion, in order."""

@@ -7,11 +7,12 @@ function of (task seed, index) alone: no shared random stream, so resume needs o
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from toishi.types import Prompt
 
 
+@runtime_checkable
 class Task(Protocol):
     """A source of prompts.
 
@@ -21,10 +22,17 @@ class Task(Protocol):
     num_train    distinct training prompts, or None when they do not run out
     """
 
-    name: str
-    columns: frozenset[str]
-    gold_column: str | None
-    num_train: int | None
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def columns(self) -> frozenset[str]: ...
+
+    @property
+    def gold_column(self) -> str | None: ...
+
+    @property
+    def num_train(self) -> int | None: ...
 
     def train_prompt(self, index: int) -> Prompt:
         """Training prompt number `index` >= 0. A finite task starts over after `num_train`, in a new order each time."""

@@ -1,0 +1,158 @@
+"""Who gets the credit: advantages of answers, or of tokens.
+
+Decisions:
+1. `whole_answer`: one number for each answer. Rewards of steps are normalised among all step rewards of their group, and
+   a token adds those of the steps that end at or after it (DeepSeekMath, arXiv 2402.03300, 4.1.3).
+2. `to_go`: a token's return is what its answer earns at and after it; KL in the reward is paid token by token. What is
+   subtracted and divided by comes from whole-answer returns, so it is one number for an answer; only token statistics of
+   the batch (REINFORCE++) look at the returns of tokens.
+3. All tables of a step are built at once: [P, G] for answers, [P, M] for steps, [P, G, T] for tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from toishi.algorithms.filters import Advantage
+from toishi.algorithms.rows import Algorithm
+from toishi.algorithms.shaping import Shaped
+from toishi.ops.advantages import (
+    BASELINES,
+    SCALES,
+    advantages,
+    batch_mean,
+    batch_std,
+    divided,
+    reward_to_go,
+    step_advantages,
+)
+
+ShapedGroups = Sequence[Sequence[Shaped]]
+
+
+def whole_answer(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
+    """An advantage for each answer of each group; a tuple with one number per token where steps were scored."""
+    outcome_PG = advantages(
+        table([[answer.outcome_with_kl for answer in group] for group in groups]),
+        valid_table(groups),
+        baseline=row.baseline,
+        scale=row.scale,
+        ddof=row.std_ddof,
+        epsilon=row.std_epsilon,
+        num_tokens_PG=_num_tokens(groups) if row.statistics_over == "tokens" else None,
+    )
+    steps = _steps(groups, row)
+    return [
+        [_with_steps(outcome_PG[p, g].item(), steps.get((p, g)), answer) for g, answer in enumerate(group)]
+        for p, group in enumerate(groups)
+    ]
+
+
+def to_go(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
+    """One number per token: the token's return minus its answer's baseline, divided by the scale."""
+    returns_PGT, mask_PGT = _returns(groups)
+    difference_PGT = _centred_returns(returns_PGT, mask_PGT, valid_table(groups), _num_tokens(groups), row)
+    return [
+        [tuple(difference_PGT[p, g, : len(answer.loss_mask_T)].tolist()) for g, answer in enumerate(group)]
+        for p, group in enumerate(groups)
+    ]
+
+
+CREDITS: Mapping[str, Callable[[ShapedGroups, Algorithm], list[list[Advantage]]]] = {
+    "sequence": whole_answer,
+    "reward_to_go": to_go,
+}
+
+
+def table(rows: Sequence[Sequence[float]]) -> Tensor:
+    """Rows of unequal length as one float64 table, filled with 0.
+
+    >>> table([[1.0], [2.0, 3.0]]).tolist()
+    [[1.0, 0.0], [2.0, 3.0]]
+    """
+    width = max([1, *(len(row) for row in rows)])
+    return torch.tensor([[*row, *[0.0] * (width - len(row))] for row in rows], dtype=torch.float64).reshape(-1, width)
+
+
+def valid_table(groups: ShapedGroups) -> Tensor:
+    """Which entries of `table` hold an answer that counts."""
+    return table([[float(answer.counts) for answer in group] for group in groups]).bool()
+
+
+def _num_tokens(groups: ShapedGroups) -> Tensor:
+    return table([[float(answer.num_tokens) for answer in group] for group in groups])
+
+
+def _steps(groups: ShapedGroups, row: Algorithm) -> dict[tuple[int, int], list[tuple[float, int]]]:
+    """(group, member) -> (normalised reward, last token) of each of the answer's steps."""
+    flat = [
+        [(member, reward, last) for member, answer in enumerate(group) for reward, last in answer.steps] for group in groups
+    ]
+    if not any(flat):
+        return {}
+    values_PM = advantages(
+        table([[reward for _, reward, _ in steps] for steps in flat]),
+        table([[1.0] * len(steps) for steps in flat]).bool(),
+        baseline=row.baseline,
+        scale=row.scale,
+        ddof=row.std_ddof,
+        epsilon=row.std_epsilon,
+        owner_PG=table([[float(member) for member, _, _ in steps] for steps in flat]),
+    )
+    found: dict[tuple[int, int], list[tuple[float, int]]] = {}
+    for p, steps in enumerate(flat):
+        for m, (member, _, last) in enumerate(steps):
+            found.setdefault((p, member), []).append((values_PM[p, m].item(), last))
+    return found
+
+
+def _with_steps(outcome: float, steps: list[tuple[float, int]] | None, answer: Shaped) -> Advantage:
+    if steps is None:
+        return outcome
+    values_K = torch.tensor([value for value, _ in steps], dtype=torch.float64)
+    last_token_K = torch.tensor([last for _, last in steps])
+    return tuple((outcome + step_advantages(values_K, last_token_K, len(answer.loss_mask_T))).tolist())
+
+
+def _returns(groups: ShapedGroups) -> tuple[Tensor, Tensor]:
+    """What each token's answer earns at and after it, and which tokens have loss and count, [P, G, T].
+
+    The outcome sits on the last token; that of an answer without tokens on position 0, so that its total is found there too.
+    """
+    shape = valid_table(groups).shape
+    longest = max([1, *(len(answer.loss_mask_T) for group in groups for answer in group)])
+    rewards_PGT = torch.zeros(*shape, longest, dtype=torch.float64)
+    mask_PGT = torch.zeros(*shape, longest, dtype=torch.bool)
+    for p, group in enumerate(groups):
+        for g, answer in enumerate(group):
+            length = len(answer.loss_mask_T)
+            rewards_PGT[p, g, max(length - 1, 0)] = answer.outcome
+            for reward, last in answer.steps:
+                rewards_PGT[p, g, last] += reward
+            if answer.kl_penalty_T:
+                rewards_PGT[p, g, :length] -= torch.tensor(answer.kl_penalty_T, dtype=torch.float64)
+            if answer.counts:
+                mask_PGT[p, g, :length] = torch.tensor(answer.loss_mask_T, dtype=torch.bool)
+    return reward_to_go(rewards_PGT), mask_PGT
+
+
+def _centred_returns(returns_PGT: Tensor, mask_PGT: Tensor, valid_PG: Tensor, num_tokens_PG: Tensor, row: Algorithm) -> Tensor:
+    totals_PG = returns_PGT[:, :, 0]
+    by_token = row.statistics_over == "tokens"
+    tokens, mask = returns_PGT.flatten(1), mask_PGT.flatten(1)
+    counts_PG = num_tokens_PG if by_token else None
+    if by_token and row.baseline == "batch_mean":
+        difference_PGT = batch_mean(tokens, mask).view_as(returns_PGT)
+    else:
+        baseline_PG = totals_PG - BASELINES[row.baseline](totals_PG, valid_PG, counts_PG, None)
+        difference_PGT = torch.where(valid_PG.unsqueeze(2), returns_PGT - baseline_PG.unsqueeze(2), 0.0)
+    if row.scale == "none":
+        return difference_PGT
+    if by_token and row.scale == "batch_std":
+        divisor = batch_std(tokens, mask, row.std_ddof)
+    else:
+        divisor = SCALES[row.scale](totals_PG, valid_PG, row.std_ddof, counts_PG)
+    return divided(difference_PGT, divisor.unsqueeze(2), row.std_epsilon)

@@ -1,0 +1,130 @@
+"""From a rollout's scores to the numbers that its advantage is made of.
+
+Decisions:
+1. One effective mask decides who counts: scored, not failed and, under truncation 'mask', not cut by the token limit. The
+   same mask serves the baseline, the advantages, the filters and the denominators.
+2. A score with a token span is the reward of a step: it sits on the span's last token. Everything else is the outcome.
+3. The order is: reward map, length penalty, KL. Filters look at the reward as it was judged, before all three.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+
+from toishi.algorithms.rows import Algorithm
+from toishi.errors import ConfigError, NumericsError, RewardError
+from toishi.types import Rollout, Score
+
+REWARD_MAPS: Mapping[str, Callable[[float], float]] = {
+    "identity": lambda reward: reward,
+    "plus_minus": lambda reward: 2 * reward - 1,
+}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shaped:
+    """One rollout as the advantages see it.
+
+    counts        inside the statistics; the numbers of a rollout that does not count are 0
+    outcome       reward of the whole answer: mapped, with length penalty, without KL and without rewards of steps
+    steps         (reward, index of the step's last token) for each scored step
+    kl_penalty_T  kl_coef · (logprob_sampled - logprob_ref) for each token, to be subtracted; empty without KL in the reward
+    loss_mask_T   1 for tokens with loss
+    """
+
+    counts: bool
+    loss_mask_T: tuple[int, ...]
+    outcome: float = 0.0
+    steps: tuple[tuple[float, int], ...] = ()
+    kl_penalty_T: tuple[float, ...] = ()
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens with loss."""
+        return sum(self.loss_mask_T)
+
+    @property
+    def outcome_with_kl(self) -> float:
+        return self.outcome - math.fsum(self.kl_penalty_T)
+
+    @property
+    def total(self) -> float:
+        """Everything the answer earned."""
+        return self.outcome_with_kl + math.fsum(reward for reward, _ in self.steps)
+
+
+def counts(rollout: Rollout, row: Algorithm) -> bool:
+    """Whether a rollout is inside the baseline and may have an advantage: the one effective mask."""
+    cut = rollout.completion.is_truncated or rollout.status == "truncated"
+    return rollout.reward is not None and rollout.status != "failed" and not (row.truncation == "mask" and cut)
+
+
+def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
+    """The numbers of one rollout. Raises NumericsError for a reward that is not finite, RewardError for a bad span."""
+    loss_mask_T = rollout.completion.loss_mask
+    if not counts(rollout, row):
+        return Shaped(counts=False, loss_mask_T=loss_mask_T)
+    reward_map = REWARD_MAPS[row.reward_map]
+    step_scores = [score for score in rollout.scores if score.span is not None and score.contribution is not None]
+    judged = _outcome(rollout, step_scores)
+    outcome = 0.0 if judged is None else reward_map(judged)
+    if row.truncation == "soft_penalty":
+        outcome += soft_overlong_penalty(sum(loss_mask_T), max_new_tokens, row.soft_penalty_tokens)
+    steps = tuple((reward_map(score.contribution or 0.0), _last_token(score, rollout)) for score in step_scores)
+    _refuse_non_finite(rollout, [outcome, *(reward for reward, _ in steps)])
+    penalty_T = _kl_penalty(rollout, row)
+    return Shaped(counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, kl_penalty_T=penalty_T)
+
+
+def soft_overlong_penalty(length: int, limit: int, ramp: int) -> float:
+    """DAPO's R_len (arXiv 2503.14476, eq. 13): 0 up to limit - ramp, then a straight line down to -1 at the limit.
+
+    Raises ConfigError for a ramp longer than the limit.
+
+    >>> [soft_overlong_penalty(length, limit=20, ramp=4) for length in (16, 17, 20, 21)]
+    [0.0, -0.25, -1.0, -1.0]
+    """
+    if not 0 < ramp <= limit:
+        raise ConfigError(
+            f"algorithm.soft_penalty_tokens={ramp} must be between 1 and sampling.max_new_tokens={limit}: "
+            "it is the length of the ramp before the token limit"
+        )
+    return max(min((limit - ramp - length) / ramp, 0.0), -1.0)
+
+
+def _outcome(rollout: Rollout, step_scores: list[Score]) -> float | None:
+    """The judged reward without the rewards of steps; None when all scores are about steps."""
+    if not step_scores:
+        return rollout.reward
+    whole = [score.contribution for score in rollout.scores if score.span is None and score.contribution is not None]
+    return math.fsum(whole) if whole else None
+
+
+def _last_token(score: Score, rollout: Rollout) -> int:
+    start, end = score.span or (0, 0)
+    if not 0 <= start < end <= rollout.completion.num_tokens:
+        raise RewardError(
+            f"reward '{score.reward}', rollout {rollout.id}: token span [{start}, {end}) does not lie in the completion's "
+            f"{rollout.completion.num_tokens} tokens; expected 0 <= start < end <= {rollout.completion.num_tokens}"
+        )
+    return end - 1
+
+
+def _kl_penalty(rollout: Rollout, row: Algorithm) -> tuple[float, ...]:
+    if row.kl != "k1_in_reward" or not row.needs_reference:
+        return ()
+    completion = rollout.completion
+    if rollout.ref_logprobs is None:
+        raise ValueError(f"rollout {rollout.id}: kl 'k1_in_reward' needs ref_logprobs, log-probs under the reference model")
+    streams = zip(completion.sampled_logprobs, rollout.ref_logprobs, completion.loss_mask, strict=True)
+    return tuple(row.kl_coef * (sampled - ref) * mask for sampled, ref, mask in streams)
+
+
+def _refuse_non_finite(rollout: Rollout, numbers: list[float]) -> None:
+    if not all(math.isfinite(number) for number in numbers):
+        raise NumericsError(
+            f"rollout {rollout.id}: reward {rollout.reward} is not a finite number, so no advantage can be computed; "
+            "a reward that cannot judge returns None"
+        )

@@ -1,0 +1,172 @@
+"""Everything that can be found wrong with a recipe before its first step, in one report.
+
+Decisions:
+1. Findings are collected, not raised: a person mends all of them at once. An error means that training could not start, a
+   warning that it would start and may disappoint.
+2. The cheap part needs no model (preflight.py: packages, data, rewards on real rows). The full part loads it, renders every
+   prompt, samples a few groups and adds up the memory.
+3. Forecast of the share of groups that teach: what was seen on a few groups, and from each prompt's success rate p the chance
+   1 - p^G - (1-p)^G that a group of another size is mixed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from toishi.config import Config
+from toishi.errors import ToishiError
+from toishi.forecast import Forecast, forecast
+from toishi.memory import MemoryEstimate, ModelShape, estimate_memory, free_memory
+from toishi.policy.chat import too_long
+from toishi.preflight import Finding, Preflight, preflight
+from toishi.rewards.base import Reward
+from toishi.rollout import sample_groups
+from toishi.sampler import Sampler
+from toishi.scoring import DryRunRow, score_groups
+from toishi.session import sampling_of
+from toishi.tasks.base import Task
+from toishi.types import Prompt
+
+FORECAST_PROMPTS = 6
+
+
+@dataclass(kw_only=True)
+class CheckReport:
+    """What was found; the parts that could not be looked at (because an earlier one failed) are None or empty.
+
+    dry_run   what the rewards said of made-up answers to one real row
+    examples  (text, reward) of one sampled group's answers to `example_prompt`
+    """
+
+    config: Config
+    findings: list[Finding] = field(default_factory=list)
+    num_train: int | None = None
+    num_heldout: int = 0
+    rows_checked: int = 0
+    dry_run: tuple[DryRunRow, ...] = ()
+    model: dict[str, Any] | None = None
+    prompt: dict[str, Any] | None = None
+    longest_prompt: int | None = None
+    memory: MemoryEstimate | None = None
+    forecast: Forecast | None = None
+    example_prompt: str = ""
+    examples: tuple[tuple[str, float | None], ...] = ()
+
+    @property
+    def ok(self) -> bool:
+        """Training could start."""
+        return all(finding.level != "error" for finding in self.findings)
+
+    def error(self, part: str, message: str) -> None:
+        self.findings.append(Finding("error", part, message))
+
+    def warn(self, part: str, message: str) -> None:
+        self.findings.append(Finding("warning", part, message))
+
+    def as_record(self) -> dict[str, Any]:
+        plain = asdict(self) | {"config": self.config.model_dump(mode="json")}
+        plain["findings"] = [{"level": f.level, "part": f.part, "message": f.message} for f in self.findings]
+        plain["dry_run"] = [{"answer": row.answer, "text": row.text, "reward": row.reward} for row in self.dry_run]
+        return {"ok": self.ok, **plain}
+
+
+def check(config: Config, *, with_model: bool = True) -> CheckReport:
+    """Looks at everything that can be looked at. Raises nothing for what is wrong with the recipe: that is in the report."""
+    found = preflight(config)
+    report = CheckReport(config=config, findings=list(found.findings), rows_checked=len(found.rows))
+    if found.task is not None:
+        report.num_train, report.num_heldout = found.task.num_train, len(found.task.heldout_prompts())
+    if found.dry_run is not None:
+        first = found.dry_run.rows[0].prompt.id
+        report.dry_run = tuple(row for row in found.dry_run.rows if row.prompt.id == first)
+    if with_model and found.task is not None:
+        _check_model(report, found.task, found)
+    return report
+
+
+def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
+    config = report.config
+    free = free_memory()
+    try:
+        sampler = Sampler.open(config.model, seed=config.seed)
+        report.model = describe_model(sampler)
+        report.prompt = sampler.renderer.describe(sampler.renderer.render(task.train_prompt(0)))
+        prompts = [sampler.renderer.render(prompt) for prompt in found.rows]
+    except ToishiError as error:
+        report.error("model", str(error))
+        return
+    _check_lengths(report, prompts)
+    _check_memory(report, sampler, prompts, free)
+    if found.rewards is not None and report.ok:
+        _check_signal(report, sampler, task, found.rewards)
+
+
+def describe_model(sampler: Sampler) -> dict[str, Any]:
+    """The model in plain values."""
+    return {
+        "source": sampler.loaded.source,
+        "architecture": type(sampler.loaded.module).__name__,
+        "parameters": sampler.policy.num_parameters,
+        "trained": sampler.policy.num_trained,
+        "dtype": sampler.machine.dtype,
+        "device": sampler.machine.device,
+        "path": sampler.able.why,
+    }
+
+
+def _check_lengths(report: CheckReport, prompts: Sequence[Prompt]) -> None:
+    limit = report.config.sampling.max_prompt_tokens
+    report.longest_prompt = max(len(prompt.token_ids) for prompt in prompts)
+    found = too_long(prompts, limit)
+    if found:
+        listed = ", ".join(f"{name} ({count} tokens)" for name, count in found[:20])
+        more = f" and {len(found) - 20} more" if len(found) > 20 else ""
+        report.error(
+            "prompts",
+            f"{len(found)} prompts are longer than sampling.max_prompt_tokens={limit}: {listed}{more}. They are never cut: "
+            "raise the limit or remove these rows",
+        )
+
+
+def _check_memory(report: CheckReport, sampler: Sampler, prompts: Sequence[Prompt], free: int | None) -> None:
+    lengths = sorted(len(prompt.token_ids) for prompt in prompts)
+    compute_bytes = sampler.machine.torch_dtype.itemsize
+    report.memory = estimate_memory(
+        report.config, ModelShape.of(sampler.policy.module), compute_bytes=compute_bytes, prompt_tokens=lengths[-1], free=free
+    )
+    if report.memory.fits is False:
+        report.warn(
+            "memory",
+            f"about {report.memory.needed / 1e9:.1f} GB are needed and {(free or 0) / 1e9:.1f} GB are free. Train adapters "
+            "(model.lora={}), or lower sampling.max_new_tokens, train.group_size or train.micro_batch_tokens",
+        )
+
+
+def _check_signal(report: CheckReport, sampler: Sampler, task: Task, rewards: Sequence[Reward]) -> None:
+    """Samples a few groups as the first step would, and scores them."""
+    config = report.config
+    count = FORECAST_PROMPTS if task.num_train is None else min(FORECAST_PROMPTS, task.num_train)
+    prompts = [sampler.renderer.render(task.train_prompt(index)) for index in range(count)]
+    size = config.train.group_size
+    try:
+        groups = sample_groups(prompts, sampler.engine, sampling_of(config), seed=config.seed, step=0, group_size=size)
+        groups = score_groups(groups, rewards, [reward.weight for reward in config.rewards])
+    except ToishiError as error:
+        report.error("sampling", str(error))
+        return
+    report.forecast = forecast(groups, group_size=size, compares=config.algorithm.needs_group)
+    shown = next((group for group in groups if not group.is_tied), groups[0])
+    report.example_prompt = shown.prompt.shown
+    report.examples = tuple((rollout.completion.text, rollout.reward) for rollout in shown.rollouts)
+    if report.forecast.verdict != "go":
+        report.warn("sampling", f"{report.forecast.verdict}: {report.forecast.why}")
+    if report.forecast.truncated > 0.5:
+        report.warn(
+            "sampling",
+            f"{report.forecast.truncated:.0%} of the answers hit the limit of {config.sampling.max_new_tokens} tokens",
+        )
+    failed = [rollout.failure for group in groups for rollout in group.rollouts if rollout.status == "failed"]
+    if failed:
+        report.warn("rewards", f"{len(failed)} of {count * size} sampled answers could not be scored, first: {failed[0]}")

@@ -1,0 +1,131 @@
+"""Prints a check report: what would happen, what was found, and what to do about it."""
+
+from __future__ import annotations
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from toishi.check import CheckReport
+from toishi.display_tables import facts_table, number, plan_in_words, weights_in_words
+from toishi.explain.render import one_line
+from toishi.forecast import Forecast
+from toishi.memory import MemoryEstimate
+
+_STYLE = {"go": "bold green", "doubtful": "bold yellow", "no-go": "bold red"}
+
+
+def render(report: CheckReport, console: Console) -> None:
+    """The whole report, findings last, where the eye rests."""
+    console.print(_facts(report), highlight=False)
+    if report.prompt is not None:
+        console.print(Text("\nA prompt as the model reads it", style="bold"))
+        console.print(Text(str(report.prompt["text"])), style="cyan")
+        console.print(facts_table(_prompt_facts(report.prompt)), highlight=False)
+    if report.forecast is not None:
+        _print_forecast(report, report.forecast, console)
+    if report.memory is not None:
+        console.print(memory_table(report.memory), highlight=False)
+    for finding in report.findings:
+        style = "bold red" if finding.level == "error" else "bold yellow"
+        console.print(Text.assemble("\n", (f"{finding.level} in {finding.part}: ", style), finding.message), soft_wrap=False)
+    console.print(conclusion(report))
+
+
+def conclusion(report: CheckReport) -> Text:
+    """The last line: whether training could start."""
+    errors = sum(finding.level == "error" for finding in report.findings)
+    warnings = len(report.findings) - errors
+    if errors:
+        return Text(
+            f"\nNot ready: {errors} {'error' if errors == 1 else 'errors'} to mend before training can start.", style="bold red"
+        )
+    looked = "" if report.model is not None else " (the model was not looked at)"
+    if warnings:
+        return Text(
+            f"\nTraining could start{looked}, with {warnings} {'warning' if warnings == 1 else 'warnings'}.",
+            style="bold yellow",
+        )
+    return Text(f"\nNothing wrong found{looked}.", style="bold green")
+
+
+def memory_table(estimate: MemoryEstimate) -> Table:
+    """The parts of the estimate; sampling and updating happen one after the other, so only the larger counts."""
+    table = Table(title="\nMemory, estimated", title_justify="left", caption_justify="left")
+    table.add_column("part", no_wrap=True)
+    table.add_column("GB", justify="right")
+    table.add_column("how it is counted", style="dim")
+    sampling, updating = (sum(part.num_bytes for part in parts) for parts in (estimate.sampling, estimate.updating))
+    for part in (*estimate.always, *(estimate.updating if updating >= sampling else estimate.sampling)):
+        table.add_row(part.name, number(part.num_bytes / 1e9), part.formula)
+    table.add_section()
+    free = "free memory is unknown here" if estimate.free is None else f"{estimate.free / 1e9:.1f} GB are free"
+    table.add_row("needed", number(estimate.needed / 1e9, 1), f"about; {free}", style="bold")
+    return table
+
+
+def _facts(report: CheckReport) -> Table:
+    config, train = report.config, report.config.train
+    rows = {"recipe": config.description.strip() or config.name}
+    if report.num_train is not None or report.num_heldout:
+        trainable = "endless" if report.num_train is None else f"{report.num_train:,}"
+        rows["data"] = f"{config.task.name}: {trainable} training prompts, {report.num_heldout} held out"
+    rows["rewards"] = ", ".join(f"{reward.name} (weight {reward.weight:g})" for reward in config.rewards)
+    if report.rows_checked:
+        rows["rewards"] += f"; {report.rows_checked:,} rows can be scored" if report.ok else ""
+    rows["method"] = f"{config.algorithm.name}, learning rate {config.optimizer.lr:g}"
+    rows["plan"] = plan_in_words(train.prompts_per_step, train.group_size, train.steps)
+    if report.model is not None:
+        model = report.model
+        words = weights_in_words(model["trained"], model["parameters"])
+        rows["model"] = (
+            f"{model['source']} ({model['architecture']}), {words}, computing in {model['dtype']} on {model['device']}"
+        )
+        rows["path"] = model["path"]
+    return facts_table(rows)
+
+
+def _prompt_facts(prompt: dict[str, object]) -> dict[str, str]:
+    stops = prompt["stop_ids"]
+    assert isinstance(stops, dict)
+    ids = prompt["token_ids"]
+    assert isinstance(ids, list)
+    shown = " ".join(map(str, ids[:40])) + (f" … ({len(ids)} in all)" if len(ids) > 40 else "")
+    return {
+        "row": str(prompt["prompt_id"]),
+        "token ids": shown,
+        "begin": f"{prompt['bos_count']} beginning-of-text token" + ("" if prompt["bos_count"] == 1 else "s"),
+        "stops at": ", ".join(f"{token} {text!r}" for token, text in stops.items()),
+        "padding": f"{prompt['pad_id']} {prompt['pad_text']!r} (never seen, never trained on)",
+        "prefilled": repr(prompt["prefill"]) if prompt["prefill"] else "nothing",
+    }
+
+
+def _print_forecast(report: CheckReport, found: Forecast, console: Console) -> None:
+    console.print(
+        Text(f"\n{found.num_groups} prompts × {found.group_size} answers, sampled as the first step would", style="bold")
+    )
+    table = Table(caption_justify="left")
+    for name in ("reward", "answer"):
+        table.add_column(name, justify="right" if name == "reward" else "left")
+    for text, reward in report.examples:
+        table.add_row(number(reward), one_line(text, 100))
+    if report.examples:
+        table.title, table.title_justify = report.example_prompt, "left"
+        console.print(table, highlight=False)
+    low, high = found.mixed.low, found.mixed.high
+    console.print(Text.assemble("verdict: ", (found.verdict, _STYLE[found.verdict]), f", {found.why}"))
+    console.print(
+        Text(
+            f"{found.mixed.value:.0%} of the groups are mixed (95% interval {low:.0%} to {high:.0%}, few prompts); "
+            f"mean reward {number(found.reward_mean)}; {found.truncated:.0%} of the answers were cut at the limit."
+        )
+    )
+    if found.mixed_by_group_size:
+        sizes = ", ".join(f"G={size}: {share:.0%}" for size, share in found.mixed_by_group_size.items())
+        console.print(
+            Text(
+                "A group of G answers to a prompt with success rate p is tied with probability p^G + (1-p)^G and then teaches "
+                f"nothing. Mixed groups to expect by group size: {sizes}."
+            )
+        )

@@ -1,0 +1,174 @@
+"""Commands that run a model without training it: check, evaluate, sample, fetch."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from toishi.cli.common import AsJson, Overrides, Recipe, overrides, print_json
+
+if TYPE_CHECKING:
+    from toishi.config import Config, ModelConfig
+
+Source = Annotated[
+    str,
+    typer.Argument(metavar="RUN|MODEL", help="A run's folder, a model's folder, a hub id, or 'bundled'.", show_default=False),
+]
+Which = Annotated[str, typer.Option("--checkpoint", metavar="WHICH", help="Of a run: last, best, or a step's number.")]
+
+
+def check(
+    recipe: Recipe,
+    settings: Overrides = None,
+    no_model: Annotated[bool, typer.Option("--no-model", help="Check recipe, data and rewards only, in seconds.")] = False,
+    as_json: AsJson = False,
+) -> None:
+    """Find everything that is wrong with a recipe before the first step.
+
+    Reads the data, tries the rewards on real rows, shows a prompt as the model will see it, samples a few groups to see
+    whether there is anything to learn from, and compares the memory needed with what is free. Nothing is written.
+    Ends with exit code 1 if training could not start.
+
+    Example:  toishi check recipe.yaml --no-model
+    """
+    from rich.console import Console
+
+    from toishi.recipes import load_recipe
+
+    config = load_recipe(recipe, overrides(settings))
+    console = Console(stderr=as_json)
+    with console.status("checking"):
+        from toishi.check import check as check_recipe
+        from toishi.cli.check_tables import render
+
+        report = check_recipe(config, with_model=not no_model)
+    if as_json:
+        print_json(report.as_record())
+    else:
+        render(report, console)
+    if not report.ok:
+        raise typer.Exit(1)
+
+
+def evaluate(
+    source: Source,
+    recipe: Annotated[
+        str | None,
+        typer.Option(
+            "--recipe",
+            metavar="RECIPE",
+            help="Whose held-out prompts and rewards (default: the run's own).",
+            show_default=False,
+        ),
+    ] = None,
+    settings: Overrides = None,
+    checkpoint: Which = "last",
+    as_json: AsJson = False,
+) -> None:
+    """Measure a trained run or any model on a recipe's held-out prompts, greedy and sampled, with 95% intervals.
+
+    Example:  toishi evaluate bundled --recipe sums --set evaluation.samples=16
+    """
+    from rich.console import Console
+    from rich.text import Text
+
+    console = Console(stderr=as_json)
+    with console.status("loading"):
+        from toishi.display_tables import evaluation_line
+        from toishi.sampler import measure_model
+
+        config = _evaluated(source, recipe, overrides(settings), checkpoint)
+    with console.status("sampling held-out prompts"):
+        found = measure_model(config)
+    if as_json:
+        print_json({"model": config.model.name, "evaluations": [evaluation.as_record() for evaluation in found]})
+    for evaluation in found if not as_json else ():
+        console.print(Text(evaluation_line(evaluation)), soft_wrap=True)
+
+
+def sample(
+    source: Source,
+    prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to ask.", show_default=False)],
+    count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many answers.")] = 4,
+    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token each time.")] = 1.0,
+    max_new_tokens: Annotated[int, typer.Option(min=1, help="Answers are cut here.")] = 128,
+    seed: Annotated[int, typer.Option(min=0, help="Same seed, same answers.")] = 0,
+    plain: Annotated[bool, typer.Option("--plain", help="Continue the text as it is, without the chat template.")] = False,
+    checkpoint: Which = "last",
+    as_json: AsJson = False,
+) -> None:
+    """Ask a trained run or any model something.
+
+    Example:  toishi sample runs/first "What is 7 + 8?" -n 4
+    """
+    from rich.console import Console
+
+    console = Console(stderr=as_json)
+    with console.status("loading"):
+        from toishi.engines.base import Request, Sampling
+        from toishi.sampler import Sampler
+        from toishi.types import Prompt
+
+        sampler = Sampler.open(_model(source, checkpoint), seed=seed)
+        asked = (
+            Prompt(id="asked", text=prompt) if plain else Prompt(id="asked", messages=({"role": "user", "content": prompt},))
+        )
+        rendered = sampler.renderer.render(asked)
+    greedy = temperature == 0
+    sampling = Sampling(max_new_tokens=max_new_tokens, temperature=1.0 if greedy else temperature, greedy=greedy)
+    requests = [Request(prompt_ids=rendered.token_ids, key=(seed, member)) for member in range(1 if greedy else count)]
+    with console.status("sampling"):
+        completions = sampler.engine.generate(requests, sampling)
+    if as_json:
+        print_json([_answer(completion) for completion in completions])
+        return
+    for number, completion in enumerate(completions, start=1):
+        cut = ", cut at the limit" if completion.is_truncated else ""
+        console.print(f"[bold]answer {number}[/bold] [dim]({completion.num_tokens} tokens{cut})[/dim]", highlight=False)
+        console.print(completion.text.strip() + "\n", markup=False, highlight=False)
+
+
+def fetch() -> None:
+    """Make the bundled model ready: SmolLM2-135M-Instruct, about 0.5 GB in the cache folder.
+
+    Example:  toishi fetch
+    """
+    from toishi.policy.bundled import fetch as fetch_model
+
+    fetch_model(typer.echo)
+
+
+def _answer(completion: Any) -> dict[str, Any]:
+    return {
+        "text": completion.text,
+        "token_ids": completion.token_ids,
+        "logprobs": completion.sampled_logprobs,
+        "finish_reason": completion.finish_reason,
+    }
+
+
+def _model(source: str, checkpoint: str) -> ModelConfig:
+    from toishi.config import ModelConfig
+    from toishi.record.reader import Run
+    from toishi.sampler import is_run, model_of
+
+    return model_of(Run.open(source), checkpoint) if is_run(source) else ModelConfig.model_validate({"name": source})
+
+
+def _evaluated(source: str, recipe: str | None, changes: dict[str, Any], checkpoint: str) -> Config:
+    """The recipe (or the run's own) with the model to be measured in it."""
+    from toishi.config import load_config
+    from toishi.errors import ConfigError
+    from toishi.recipes import load_recipe
+    from toishi.record.reader import Run
+    from toishi.sampler import is_run
+
+    if recipe is not None:
+        config = load_recipe(recipe, changes)
+    elif is_run(source):
+        config = load_config(Run.open(source).run["config"], changes)
+    else:
+        raise ConfigError(f"{source} is a model, not a run: say whose held-out prompts to use, for example --recipe sums")
+    model = _model(source, checkpoint)
+    return config.model_copy(update={"model": model if is_run(source) else config.model.model_copy(update={"name": source})})

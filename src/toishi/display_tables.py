@@ -1,0 +1,208 @@
+"""The texts and tables that the display prints: plain functions from values to text, without a console.
+
+Decisions:
+1. Lines of a run fit into 80 columns, since logs and small terminals are read too.
+2. A number that does not exist is shown as "-", never as 0.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from toishi.policy.capabilities import capabilities
+
+if TYPE_CHECKING:
+    from toishi.evaluate import Evaluation
+    from toishi.session import Session
+    from toishi.types import Group
+
+NOTE_ON_EVALUATION = "held-out: mean reward [95% interval] on prompts that are never trained on"
+NOTE_ON_STEPS = (
+    "reward: mean of the step's answers. mixed: groups whose answers got different rewards; by comparison, only these teach. "
+    "The loss is not shown: near 0 is normal here and says nothing about learning. Watch reward and gradient norm."
+)
+_COLUMNS = (
+    ("step", 5),
+    ("reward", 8),
+    ("mixed", 7),
+    ("tokens", 8),
+    ("entropy", 9),
+    ("grad norm", 11),
+    ("tokens/s", 10),
+    ("seconds", 9),
+)
+STEP_HEADER = "".join(name.rjust(width) for name, width in _COLUMNS)
+
+
+def step_line(step: int, metrics: Mapping[str, float | int | None]) -> str:
+    """A step as one line under `STEP_HEADER`.
+
+    >>> step_line(3, {"reward/mean": 0.25, "groups/mixed": 2, "groups/count": 4, "answers/mean_tokens": 19.06})
+    '    3   0.250    2/4    19.1        -          -         -        -'
+    """
+    cells = (
+        str(step),
+        number(metrics.get("reward/mean"), 3),
+        f"{metrics.get('groups/mixed', '-')}/{metrics.get('groups/count', '-')}",
+        number(metrics.get("answers/mean_tokens"), 1),
+        number(metrics.get("entropy/mean_nats"), 2),
+        number(metrics.get("update/grad_norm"), 3),
+        number(metrics.get("tokens/per_s"), 0),
+        number(metrics.get("time/step_s"), 1),
+    )
+    return "".join(cell.rjust(width) for cell, (_, width) in zip(cells, _COLUMNS, strict=True))
+
+
+def plan(session: Session) -> dict[str, str]:
+    """What is about to happen, in words."""
+    config, policy = session.config, session.policy
+    train, optimizer = config.train, config.optimizer
+    rewards = ", ".join(f"{reward.name} (weight {reward.weight:g})" for reward in config.rewards)
+    trainable = f"{session.task.num_train:,}" if session.task.num_train is not None else "endless"
+    updates = train.inner_epochs * train.minibatches
+    return {
+        "run": config.description.strip() or config.name,
+        "model": f"{config.model.name} ({type(policy.module).__name__}), "
+        f"{weights_in_words(policy.num_trained, policy.num_parameters)}, "
+        f"computing in {str(policy.compute_dtype).removeprefix('torch.')} on {policy.device}",
+        "path": path_in_words(session),
+        "task": f"{session.task.name}: {trainable} training prompts, {len(session.heldout)} held out for measuring",
+        "rewards": rewards,
+        "method": f"{config.algorithm.name}, {optimizer.name}, learning rate {optimizer.lr:g}"
+        + (f", {updates} updates a step" if updates > 1 else ""),
+        "plan": plan_in_words(train.prompts_per_step, train.group_size, train.steps),
+        "folder": str(session.writer.folder),
+    }
+
+
+def plan_in_words(prompts: int, group_size: int, steps: int) -> str:
+    """
+    >>> plan_in_words(4, 8, 30)
+    '4 prompts × 8 answers = 32 answers a step, 30 steps (960 answers in all)'
+    """
+    a_step = prompts * group_size
+    return (
+        f"{prompts} prompts × {group_size} answers = {a_step} answers a step, {steps} steps ({a_step * steps:,} answers in all)"
+    )
+
+
+def weights_in_words(trained: int, total: int) -> str:
+    """
+    >>> weights_in_words(134_515_008, 134_515_008)
+    'all of its 134.5 million weights are trained'
+    >>> weights_in_words(9_216, 139_399_488)
+    '9,216 of 139.4 million weights are trained'
+    """
+    if trained == total:
+        return f"all of its {_amount(total)} weights are trained"
+    return f"{_amount(trained)} of {_amount(total)} weights are trained"
+
+
+def _amount(count: int) -> str:
+    return f"{count / 1e6:,.1f} million" if count >= 1e6 else f"{count:,}"
+
+
+def path_in_words(session: Session) -> str:
+    """Which parts run fast, or why they cannot."""
+    shared, batched = session.settings.shared_prompt, getattr(session.engine, "batched_prompts", False)
+    if shared and batched:
+        return "fast: a prompt is computed once for its whole group, and prompts are decoded together"
+    return capabilities(session.policy.module.config).why  # type: ignore[attr-defined, unused-ignore]
+
+
+def facts_table(facts: Mapping[str, str]) -> Table:
+    """Names in bold with texts beside them, wrapped in their own column."""
+    table = Table.grid(padding=(0, 2))
+    table.add_column(style="bold", no_wrap=True)
+    table.add_column(overflow="fold")
+    for name, text in facts.items():
+        table.add_row(name, Text(text))
+    return table
+
+
+def evaluation_line(found: Evaluation) -> str:
+    """A held-out measurement in one line, with its change since the first one."""
+    text = f"step {found.step} held-out, {mode_in_words(found)}: {span(found.value, found.interval)}"
+    if found.change is not None and found.change_interval is not None and found.step > 0:
+        text += f" (change {span(found.change, found.change_interval, signed=True)})"
+    text += f", {found.num_prompts} prompts"
+    return text + (f", {found.unscored} answers without a score left out" if found.unscored else "")
+
+
+def mode_in_words(found: Evaluation) -> str:
+    return "greedy" if found.mode == "greedy" else f"sampled × {found.samples}"
+
+
+def before_after(evaluations: Sequence[Evaluation]) -> Table | None:
+    """First and last held-out measurement of each mode, with 95% intervals; None where there is nothing to compare."""
+    pairs = [(found[0], found[-1]) for mode in ("greedy", "sampled") if len(found := _of_mode(evaluations, mode)) > 1]
+    if not pairs:
+        return None
+    title = f"Held-out prompts ({pairs[0][1].num_prompts}), before and after {pairs[0][1].step} steps"
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("", no_wrap=True)
+    for _, last in pairs:
+        table.add_column(mode_in_words(last), no_wrap=True)
+    table.add_row("before", *(span(first.value, first.interval) for first, _ in pairs))
+    table.add_row("after", *(span(last.value, last.interval) for _, last in pairs), style="bold")
+    table.add_row("change", *(_change(last) for _, last in pairs), end_section=True)
+    for label, attribute, digits in (
+        ("readable answers", "readable", 3),
+        ("reward of those", "value_readable", 3),
+        ("cut at the limit", "truncated", 3),
+        ("mean tokens", "mean_tokens", 1),
+    ):
+        moves = [(getattr(first, attribute), getattr(last, attribute)) for first, last in pairs]
+        if any(value is not None for move in moves for value in move):
+            table.add_row(label, *(f"{number(before, digits)} → {number(after, digits)}" for before, after in moves), style="dim")
+    return table
+
+
+def _of_mode(evaluations: Sequence[Evaluation], mode: str) -> list[Evaluation]:
+    return [found for found in evaluations if found.mode == mode]
+
+
+def _change(last: Evaluation) -> str:
+    known = last.change is not None and last.change_interval is not None
+    return span(last.change, last.change_interval, signed=True) if known else "-"  # type: ignore[arg-type]
+
+
+def interesting(groups: Sequence[Group]) -> Group | None:
+    """The group with the widest spread of rewards, or None when every group is tied."""
+    mixed = [group for group in groups if not group.is_tied]
+    return max(mixed, key=lambda group: group.baseline.std or 0.0 if group.baseline else 0.0) if mixed else None
+
+
+def span(value: float, interval: Sequence[float], *, signed: bool = False) -> str:
+    """
+    >>> span(0.5, (0.41, 0.6)), span(0.2, (0.1, 0.3), signed=True)
+    ('0.500 [0.410, 0.600]', '+0.200 [+0.100, +0.300]')
+    """
+    sign = "+" if signed else ""
+    return f"{value:{sign}.3f} [{interval[0]:{sign}.3f}, {interval[1]:{sign}.3f}]"
+
+
+def number(value: float | int | None, digits: int = 2) -> str:
+    """
+    >>> number(1.005, 1), number(None)
+    ('1.0', '-')
+    """
+    return "-" if value is None else f"{value:.{digits}f}"
+
+
+def duration(seconds: float) -> str:
+    """
+    >>> duration(42.4), duration(130), duration(7260)
+    ('42 s', '2 min 10 s', '2 h 1 min')
+    """
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"

@@ -1,0 +1,125 @@
+"""Held-out measurements: the mean reward on prompts that never train, with intervals, greedy and sampled.
+
+Decisions:
+1. The prompt is the unit: intervals come from a bootstrap over prompts, and differences are paired on the same prompts.
+2. Greedy and sampled are separate results. Sampling at the training temperature sharpens as entropy falls, so a sampled gain alone
+   overstates what was learned; greedy is the sober number.
+3. A value splits into (share of answers that could be read) x (value of those): learning the format and learning the task look
+   the same in one number.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, fields, replace
+from typing import Any, Literal
+
+from toishi.engines.base import Engine, Sampling
+from toishi.ops.stats import Interval, mean_interval, paired_difference
+from toishi.rewards.base import Reward
+from toishi.rollout import EVALUATION_STREAM, sample_groups
+from toishi.scoring import score_groups
+from toishi.types import Group, Prompt, Rollout
+
+Mode = Literal["greedy", "sampled"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Evaluation:
+    """One measurement. Intervals are 95%.
+
+    value            mean reward over prompts (each prompt's mean over its samples)
+    readable         share of answers in which an answer could be read; None when no reward looks for one
+    value_readable   mean reward of the readable answers: value = readable * value_readable when unread answers get 0
+    unscored         answers whose reward failed: outside of `value`
+    change, change_interval  paired difference to the run's first evaluation of this mode on the same prompts
+    by_prompt        prompt id -> mean reward, the raw material of every interval
+    """
+
+    step: int
+    mode: Mode
+    num_prompts: int
+    samples: int
+    temperature: float
+    value: float
+    interval: tuple[float, float]
+    readable: float | None
+    value_readable: float | None
+    truncated: float
+    mean_tokens: float
+    unscored: int
+    change: float | None = None
+    change_interval: tuple[float, float] | None = None
+    by_prompt: dict[str, float]
+
+    def as_record(self) -> dict[str, Any]:
+        return asdict(self)
+
+    @classmethod
+    def from_record(cls, record: Mapping[str, Any]) -> Evaluation:
+        """The evaluation back from its line in evaluations.jsonl."""
+        values = {name.name: record[name.name] for name in fields(cls)}
+        values["interval"] = tuple(values["interval"])
+        if values["change_interval"] is not None:
+            values["change_interval"] = tuple(values["change_interval"])
+        return cls(**values)
+
+    def compared_with(self, first: Evaluation) -> Evaluation:
+        """The same evaluation with its paired difference to `first`, over the prompts that both have."""
+        shared = [prompt for prompt in self.by_prompt if prompt in first.by_prompt]
+        if not shared:
+            return self
+        found = paired_difference([self.by_prompt[p] for p in shared], [first.by_prompt[p] for p in shared])
+        return replace(self, change=found.value, change_interval=(found.low, found.high))
+
+
+def evaluate(
+    engine: Engine,
+    prompts: Sequence[Prompt],
+    rewards: Sequence[Reward],
+    weights: Sequence[float],
+    sampling: Sampling,
+    *,
+    samples: int,
+    seed: int,
+    step: int,
+) -> Evaluation:
+    """Sample `samples` answers to each rendered prompt (one if greedy), score them, summarise."""
+    count = 1 if sampling.greedy else samples
+    groups = sample_groups(prompts, engine, sampling, seed=seed, step=step, group_size=count, stream=EVALUATION_STREAM)
+    groups = score_groups(groups, rewards, weights)
+    return summarise(groups, sampling, step=step, samples=count)
+
+
+def summarise(groups: Sequence[Group], sampling: Sampling, *, step: int, samples: int) -> Evaluation:
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    by_prompt = {group.prompt.id: _mean([r for r in group.rewards if r is not None]) for group in groups}
+    scored = {prompt: value for prompt, value in by_prompt.items() if value is not None}
+    found = mean_interval(list(scored.values())) if scored else Interval(*(float("nan"),) * 3)
+    readable = [rollout for rollout in rollouts if _readable(rollout) is True]
+    judged = [rollout for rollout in rollouts if _readable(rollout) is not None]
+    return Evaluation(
+        step=step,
+        mode="greedy" if sampling.greedy else "sampled",
+        num_prompts=len(groups),
+        samples=samples,
+        temperature=sampling.temperature,
+        value=found.value,
+        interval=(found.low, found.high),
+        readable=len(readable) / len(judged) if judged else None,
+        value_readable=_mean([rollout.reward for rollout in readable if rollout.reward is not None]),
+        truncated=_mean([float(rollout.completion.is_truncated) for rollout in rollouts]) or 0.0,
+        mean_tokens=_mean([float(rollout.completion.num_tokens) for rollout in rollouts]) or 0.0,
+        unscored=sum(rollout.reward is None for rollout in rollouts),
+        by_prompt=scored,
+    )
+
+
+def _readable(rollout: Rollout) -> bool | None:
+    """Whether every reward that looks for an answer could read one; None when none looks."""
+    marks = [score.readable for score in rollout.scores if score.readable is not None]
+    return all(marks) if marks else None
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return sum(values) / len(values) if values else None

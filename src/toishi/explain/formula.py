@@ -1,0 +1,155 @@
+"""The advantage of a run's algorithm in words, and worked with the numbers of one answer.
+
+Decisions:
+1. The words are put together from the row's choices, as the calculation is; nothing branches on a row's name.
+2. A worked line is shown only if it comes out as the recorded advantage: where a row does more (rewards of steps, KL paid
+   token by token), there is no line rather than a wrong one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from toishi.algorithms.rows import Algorithm
+from toishi.algorithms.shaping import Shaped, shaped
+from toishi.types import Group, Rollout
+
+_SUBTRACTED = {
+    "none": "",
+    "group_mean": "mean",
+    "leave_one_out": "mean of its siblings",
+    "batch_mean": "mean of the step",
+}
+_DIVISORS = {"none": "", "group_std": "std", "batch_std": "std of the step", "group_mean": "mean"}
+_AGREES = 1e-6
+
+
+def formula(row: Algorithm) -> str:
+    """How a reward becomes an advantage under this row.
+
+    >>> from toishi.algorithms.rows import algorithm
+    >>> formula(algorithm("grpo"))
+    'advantage = (reward - mean) / (std + 0.0001)'
+    >>> formula(algorithm("rloo"))
+    'advantage = reward - mean of its siblings'
+    >>> formula(algorithm("raft"))
+    'advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others'
+    """
+    if not row.policy_term:
+        return "advantages are not used: only the entropy and KL terms teach"
+    if row.filter == "keep_best":
+        return "advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others"
+    name = "advantage of a token" if row.credit == "reward_to_go" else "advantage"
+    text = f"{name} = {_expression(row, _earned_words(row), _SUBTRACTED[row.baseline], _DIVISORS[row.scale])}"
+    return f"{text}, and 0 where that is negative" if row.filter == "keep_positive" else text
+
+
+def _earned_words(row: Algorithm) -> str:
+    words = "2·reward - 1" if row.reward_map == "plus_minus" else "reward"
+    if row.credit == "reward_to_go":
+        words = f"{words} from it on"
+    if row.truncation == "soft_penalty":
+        words += " + length penalty"
+    if row.kl == "k1_in_reward" and row.needs_reference:
+        words += f" - {row.kl_coef:g}·Σ(log p - log p_ref)"
+    return words
+
+
+def _expression(row: Algorithm, earned: str, subtracted: str, divisor: str) -> str:
+    difference = f"{earned} - {subtracted}" if subtracted else earned
+    if not divisor:
+        return difference
+    bottom = f"({divisor} + {row.std_epsilon:g})" if row.std_epsilon else divisor
+    return f"({difference}) / {bottom}" if " " in difference else f"{difference} / {bottom}"
+
+
+@dataclass(frozen=True, slots=True)
+class _Answer:
+    """A counting answer of the step with what it earned."""
+
+    rollout: Rollout
+    earned: float
+    num_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
+class _Numbers:
+    """What stands in the formula for one answer; None where the row has no such part."""
+
+    subtracted: float | None
+    divisor: float | None
+
+
+def worked(group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> str:
+    """The formula with the numbers of the group's most telling answer; empty where there is nothing to work out."""
+    answers = _answers([group], row, max_new_tokens)
+    if group.baseline is None or not group.baseline.kept or row.filter == "keep_best" or not row.policy_term or not answers:
+        return ""
+    answer = max(answers, key=lambda item: abs(_advantage(item.rollout)))
+    advantage = _advantage(answer.rollout)
+    if advantage == 0:
+        return ""
+    numbers = _numbers(answer, answers, _answers(groups, row, max_new_tokens), group, row)
+    if abs(_result(answer.earned, numbers, row) - advantage) > _AGREES * max(1.0, abs(advantage)):
+        return ""
+    parts = [_digits(value) for value in (numbers.subtracted, numbers.divisor)]
+    what = "first token of member" if row.credit == "reward_to_go" else "member"
+    expression = _expression(row, _digits(answer.earned), *parts)
+    return f"{what} {answer.rollout.id.member}: {expression} = {advantage:+.4f}"
+
+
+def _answers(groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> list[_Answer]:
+    found: list[tuple[Rollout, Shaped]] = [
+        (rollout, shaped(rollout, row, max_new_tokens)) for group in groups for rollout in group.rollouts
+    ]
+    return [_Answer(rollout, answer.total, answer.num_tokens) for rollout, answer in found if answer.counts]
+
+
+def _numbers(
+    answer: _Answer, siblings: Sequence[_Answer], everyone: Sequence[_Answer], group: Group, row: Algorithm
+) -> _Numbers:
+    others = [other.earned for other in siblings if other.rollout.id != answer.rollout.id]
+    weights = [other.num_tokens if row.statistics_over == "tokens" else 1 for other in everyone]
+    mean, std = _weighted([other.earned for other in everyone], weights, row.std_ddof)
+    baseline = group.baseline
+    assert baseline is not None, "worked() has looked"
+    subtracted = {
+        "none": None,
+        "group_mean": baseline.mean,
+        "leave_one_out": sum(others) / len(others) if others else None,
+        "batch_mean": mean,
+    }
+    divisor = {"none": None, "group_std": baseline.std, "batch_std": std, "group_mean": baseline.mean}
+    return _Numbers(subtracted[row.baseline], divisor[row.scale])
+
+
+def _weighted(values: Sequence[float], weights: Sequence[int], ddof: int) -> tuple[float, float]:
+    """Mean and standard deviation of values that count `weights` times.
+
+    >>> _weighted([1.0, 0.0], [3, 1], 0)[0]
+    0.75
+    """
+    total = sum(weights)
+    mean = sum(value * weight for value, weight in zip(values, weights, strict=True)) / max(1, total)
+    squares = sum(weight * (value - mean) ** 2 for value, weight in zip(values, weights, strict=True))
+    return mean, float((squares / max(1, total - ddof)) ** 0.5)
+
+
+def _result(earned: float, numbers: _Numbers, row: Algorithm) -> float:
+    difference = earned - (numbers.subtracted or 0.0)
+    result = difference if numbers.divisor is None else difference / (numbers.divisor + row.std_epsilon or 1.0)
+    return max(result, 0.0) if row.filter == "keep_positive" else result
+
+
+def _advantage(rollout: Rollout) -> float:
+    """The answer's advantage; that of its first token when each token has its own."""
+    return next(iter(rollout.advantage_per_token), 0.0)
+
+
+def _digits(value: float | None) -> str:
+    """
+    >>> _digits(0.5), _digits(1 / 3), _digits(None)
+    ('0.5', '0.3333', '')
+    """
+    return "" if value is None else f"{value:.4f}".rstrip("0").rstrip(".")

@@ -1,0 +1,131 @@
+"""Step and run as text for a console: tables that keep their shape at 80 columns, in a pipe, and without colour."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich import box
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+
+from toishi.explain.step import GroupView, MemberView, StepView
+from toishi.types import Score
+
+_MAX_REWARD_COLUMNS = 3
+_MIN_ANSWER_WIDTH = 16
+
+
+def render_step(view: StepView, console: Console) -> None:
+    """Prints a step: its sentence, the formula, and a table for each group."""
+    _print(console, Text(view.sentence, style="bold"))
+    _print(console, Text(view.formula))
+    _print(console, Text("Σ weight: sum over the answer's tokens of d loss / d logprob; below 0 makes the answer more likely"))
+    for group in view.groups:
+        render_group(group, console)
+
+
+def render_group(group: GroupView, console: Console) -> None:
+    """One group's table with its prompt above and its numbers below."""
+    gold = f"   (gold {one_line(group.gold, 40)})" if group.gold else ""
+    _print(console, Text(""))
+    _print(console, Text(f"group {group.group}: {one_line(group.prompt, console.width - 12 - len(gold))}{gold}", style="bold"))
+    console.print(_table(group, console.width))
+    _print(console, Text(f"  {group.summary}"))
+    if group.worked:
+        _print(console, Text(f"  {group.worked}"))
+    for member in group.members:
+        if member.left_out:
+            _print(console, Text(f"  member {member.member} is left out: {one_line(member.left_out, 160)}", style="yellow"))
+
+
+def one_line(text: str, limit: int) -> str:
+    """
+    >>> one_line("a\\n\\tb", 9), one_line("abcdef", 4)
+    ('a b', 'abc…')
+    """
+    text = " ".join(text.split())
+    return text if len(text) <= limit else text[: max(1, limit) - 1] + "…"
+
+
+def _table(group: GroupView, width: int) -> Table:
+    rewards = list(dict.fromkeys(score.reward for member in group.members for score in member.scores))
+    own_columns = rewards if len(rewards) <= _MAX_REWARD_COLUMNS else []
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1), width=width)
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("answer", ratio=1, no_wrap=True, overflow="ellipsis", min_width=_MIN_ANSWER_WIDTH)
+    for name in own_columns or ["scores"]:
+        table.add_column(_reward_header(name, group.members), justify="right", overflow="fold")
+    for name in ("reward", "advantage", "Σ weight", "tokens", "status"):
+        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    for member in group.members:
+        table.add_row(*_cells(member, own_columns), style=_style(member))
+    return table
+
+
+def _reward_header(name: str, members: Sequence[MemberView]) -> str:
+    weights = {score.weight for member in members for score in member.scores if score.reward == name}
+    return f"{name}\n×{weights.pop():g}" if len(weights) == 1 else name
+
+
+def _cells(member: MemberView, own_columns: Sequence[str]) -> list[Text]:
+    scores = [_score_cell(member.scores, name) for name in own_columns] or [_all_scores(member.scores)]
+    cells = [
+        str(member.member),
+        one_line(member.answer, 400) or "(empty)",
+        *scores,
+        _number(member.reward, ".3f"),
+        _advantage(member.advantage),
+        _number(member.weight_sum, "+.4f"),
+        str(member.num_tokens),
+        member.status,
+    ]
+    return [Text(cell) for cell in cells]
+
+
+def _score_cell(scores: Sequence[Score], name: str) -> str:
+    """The reward's value for the answer: the sum of its parts when it scored several spans."""
+    mine = [score for score in scores if score.reward == name]
+    values = [score.value for score in mine if score.value is not None]
+    if not values:
+        return mine[0].status if mine else "-"
+    return f"{sum(values):.3g}" + (f" ({len(mine)} parts)" if len(mine) > 1 else "")
+
+
+def _all_scores(scores: Sequence[Score]) -> str:
+    names = dict.fromkeys(score.reward for score in scores)
+    return ", ".join(f"{name} {_score_cell(scores, name)}" for name in names) or "-"
+
+
+def _advantage(advantage: float | tuple[float, ...] | None) -> str:
+    """
+    >>> _advantage(0.5), _advantage((0.5, -0.25)), _advantage((1.0, 1.0)), _advantage(None)
+    ('+0.500', '+0.500…-0.250', '+1.000', '-')
+    """
+    if not isinstance(advantage, tuple):
+        return _number(advantage, "+.3f")
+    if not advantage:
+        return "-"
+    first, last = _number(advantage[0], "+.3f"), _number(advantage[-1], "+.3f")
+    return first if len(set(advantage)) == 1 else f"{first}…{last}"
+
+
+def _number(value: float | None, form: str) -> str:
+    """
+    >>> _number(0.5, "+.3f"), _number(0.0, "+.3f"), _number(None, ".3f")
+    ('+0.500', '0.000', '-')
+    """
+    if value is None:
+        return "-"
+    return format(value, form) if value else format(abs(value), form.lstrip("+"))
+
+
+def _style(member: MemberView) -> str:
+    advantage = member.advantage[0] if isinstance(member.advantage, tuple) and member.advantage else member.advantage
+    if member.left_out or not isinstance(advantage, float) or advantage == 0:
+        return "dim"
+    return "green" if advantage > 0 else "red"
+
+
+def _print(console: Console, text: Text) -> None:
+    console.print(text, highlight=False)

@@ -1,0 +1,204 @@
+"""One step, group by group: what each reward said, what the group made of it, and the advantage that came out.
+
+Decisions:
+1. A view is plain data (`--json` prints it); rendering is another module and adds nothing.
+2. Whoever was left out is shown with the reason, at the place where the number would have been.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import Any
+
+from pydantic import ValidationError
+
+from toishi.algorithms.rows import Algorithm
+from toishi.algorithms.shaping import counts
+from toishi.errors import RecordError
+from toishi.explain.formula import formula, worked
+from toishi.record import Run
+from toishi.types import Group, Rollout, Score, StepReport
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberView:
+    """One answer.
+
+    advantage   a number, one number per token, or None before it was computed
+    left_out    why the answer is outside the baseline; empty when it takes part
+    weight_sum  sum over its tokens of d loss / d logprob in the first update it took part in; None when it was in none.
+                Negative makes the answer more likely
+    """
+
+    member: int
+    answer: str
+    scores: tuple[Score, ...]
+    reward: float | None
+    advantage: float | tuple[float, ...] | None
+    num_tokens: int
+    status: str
+    left_out: str
+    weight_sum: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupView:
+    """One prompt and its answers; `summary` says what the group taught, `worked` shows one advantage with its numbers."""
+
+    group: int
+    prompt: str
+    gold: str
+    members: tuple[MemberView, ...]
+    mean: float | None
+    std: float | None
+    count: int
+    kept: bool
+    summary: str
+    worked: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """One step of a run."""
+
+    folder: str
+    step: int
+    algorithm: str
+    formula: str
+    sentence: str
+    groups: tuple[GroupView, ...]
+    updates: tuple[Mapping[str, float], ...]
+
+    def as_dict(self) -> dict[str, Any]:
+        return asdict(self)
+
+
+def step_report(run: Run, step: int) -> StepView:
+    """What happened in `step`.
+
+    Raises RecordError when the step is not on record or its files are damaged.
+    """
+    report = run.step(step)
+    row, max_new_tokens = algorithm_of(run)
+    weights = _weight_sums(report)
+    return StepView(
+        folder=str(run.folder),
+        step=step,
+        algorithm=row.name,
+        formula=formula(row),
+        sentence=_sentence(report, row),
+        groups=tuple(_group(group, report.groups, row, max_new_tokens, weights) for group in report.groups),
+        updates=tuple(dict(update.scalars) for update in report.updates),
+    )
+
+
+def algorithm_of(run: Run) -> tuple[Algorithm, int]:
+    """The run's row of choices and its token limit, from run.json."""
+    try:
+        config = run.run["config"]
+        return Algorithm.model_validate(config["algorithm"]), int(config["sampling"]["max_new_tokens"])
+    except (KeyError, TypeError, ValidationError) as error:
+        raise RecordError(
+            f"{run.folder / 'run.json'}: config.algorithm or config.sampling cannot be read ({error}). "
+            "Restore the file from a copy, or use the toishi version that the run was made with"
+        ) from None
+
+
+def _group(
+    group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int, weights: Mapping[Any, float]
+) -> GroupView:
+    baseline = group.baseline
+    return GroupView(
+        group=group.rollouts[0].id.group,
+        prompt=group.prompt.shown,
+        gold="" if group.prompt.gold is None else json.dumps(group.prompt.gold, ensure_ascii=False),
+        members=tuple(_member(rollout, row, weights.get(rollout.id)) for rollout in group.rollouts),
+        mean=baseline.mean if baseline else None,
+        std=baseline.std if baseline else None,
+        count=baseline.count if baseline else 0,
+        kept=baseline.kept if baseline else True,
+        summary=_summary(group, row),
+        worked=worked(group, groups, row, max_new_tokens),
+    )
+
+
+def _member(rollout: Rollout, row: Algorithm, weight_sum: float | None) -> MemberView:
+    return MemberView(
+        member=rollout.id.member,
+        answer=rollout.completion.text,
+        scores=rollout.scores,
+        reward=rollout.reward,
+        advantage=rollout.advantage,
+        num_tokens=rollout.completion.num_tokens,
+        status=rollout.status,
+        left_out="" if counts(rollout, row) else _why_left_out(rollout),
+        weight_sum=weight_sum,
+    )
+
+
+def _why_left_out(rollout: Rollout) -> str:
+    if rollout.status == "failed":
+        return rollout.failure or "failed"
+    if rollout.reward is None:
+        return "no reward applies to it (all abstained)"
+    return "cut by the token limit (truncation: mask)"
+
+
+def _summary(group: Group, row: Algorithm) -> str:
+    """What the group's numbers are and whether it taught anything, in one sentence."""
+    baseline = group.baseline
+    if baseline is None:
+        return "no baseline was computed"
+    size = len(group.rollouts)
+    who = (
+        f"{baseline.count} answers"
+        if baseline.count == size
+        else f"{baseline.count} of {size} answers (the others are left out)"
+    )
+    numbers = (
+        "no answer counts" if baseline.mean is None else f"mean {baseline.mean:.3f}, std {baseline.std or 0.0:.3f} over {who}"
+    )
+    if not baseline.kept:
+        return f"{numbers}; dropped: {baseline.why}"
+    if row.needs_group and group.is_tied:
+        return f"{numbers}; all equal, so there is nothing to compare: advantage 0"
+    return numbers
+
+
+def _weight_sums(report: StepReport) -> dict[Any, float]:
+    sums: dict[Any, float] = {}
+    for update in report.updates:
+        for stream in update.streams:
+            sums.setdefault(stream.rollout, sum(stream.token_weight))
+    return sums
+
+
+def _sentence(report: StepReport, row: Algorithm) -> str:
+    """The step's numbers in words; what is not on record is left out."""
+    rewards = [rollout.reward for rollout in report.rollouts if rollout.reward is not None]
+    mean = f"mean reward {sum(rewards) / len(rewards):.3f}" if rewards else "no reward"
+    unscored = len(report.rollouts) - len(rewards)
+    tied = sum(group.is_tied for group in report.groups)
+    parts = [
+        f"{len(report.rollouts)} answers to {len(report.groups)} prompts, {mean}",
+        f"{unscored} without a reward" if unscored else "",
+        f"{len(report.groups) - tied} of {len(report.groups)} groups mixed",
+        f"{len(report.updates)} optimizer update{'s' * (len(report.updates) != 1)}",
+        *(_named(report, name, words) for name, words in _HEADLINES.items()),
+    ]
+    return f"step {report.step} ({row.name}): " + ", ".join(part for part in parts if part)
+
+
+_HEADLINES = {
+    "update/grad_norm": "gradient norm {:.3g}",
+    "update/lr": "learning rate {:.3g}",
+    "answers/mean_tokens": "{:.1f} tokens an answer",
+    "time/step_s": "{:.1f} s",
+}
+
+
+def _named(report: StepReport, name: str, words: str) -> str:
+    value = report.metrics.get(name)
+    return "" if value is None else words.format(value)

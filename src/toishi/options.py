@@ -1,0 +1,59 @@
+"""Free options of a named thing (a task, a reward) turned into a frozen dataclass whose fields are those options.
+
+Decisions:
+1. The dataclass is the only description: field names, types, limits (`Annotated[int, Field(ge=1)]`) and defaults.
+2. Types are strict, since a recipe that says `high: "20"` or `heldout: true` means something else than it gets.
+   YAML has no tuples, so a list is taken where a tuple is asked for; a whole number is taken where a float is.
+3. Checks across fields belong to the dataclass's `__post_init__`, which raises `ConfigError`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any, TypeVar, get_type_hints
+
+from pydantic import ConfigDict, TypeAdapter, ValidationError
+
+from toishi.errors import ConfigError, nearest
+
+T = TypeVar("T")
+_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
+
+
+def from_options(cls: type[T], options: Mapping[str, Any], *, where: str, **given: Any) -> T:
+    """An instance of the dataclass `cls` from user-written `options` and values `given` by the program.
+
+    where   how a message calls the place, such as "task" or "reward 'number'"
+    Raises ConfigError for an unknown option (naming the nearest), a missing one, and a wrong type or value.
+
+    >>> @dataclasses.dataclass(frozen=True)
+    ... class Dice:
+    ...     sides: int = 6
+    >>> from_options(Dice, {"sides": 20}, where="task")
+    Dice(sides=20)
+    >>> from_options(Dice, {"side": 20}, where="task")
+    Traceback (most recent call last):
+    ...
+    toishi.errors.ConfigError: task.side: unknown option; did you mean 'sides'?
+    """
+    fields = {field.name: field for field in dataclasses.fields(cls) if field.init and field.name not in given}  # type: ignore[arg-type]
+    for key in options:
+        if key not in fields:
+            raise ConfigError(f"{where}.{key}: unknown option; {nearest(key, fields)}")
+    for key, field in fields.items():
+        has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
+        if key not in options and not has_default:
+            raise ConfigError(f"{where}.{key}: this option is required")
+    hints = get_type_hints(cls, include_extras=True)
+    values = {key: _checked(value, hints[key], f"{where}.{key}") for key, value in options.items()}
+    return cls(**values, **given)
+
+
+def _checked(value: Any, hint: Any, where: str) -> Any:
+    frozen = tuple(value) if isinstance(value, list) else value
+    try:
+        return TypeAdapter(hint, config=_STRICT).validate_python(frozen)
+    except ValidationError as error:
+        message = error.errors()[0]["msg"].removeprefix("Value error, ")
+        raise ConfigError(f"{where}: {message}, got {value!r}") from None

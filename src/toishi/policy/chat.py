@@ -1,0 +1,233 @@
+"""From rows to token ids and back: chat templates, beginning-of-text, stop ids, padding.
+
+Decisions:
+1. Chat rows are tokenised *through* the template, never rendered and then tokenised with special tokens again, which
+   would put a second beginning-of-text token (BOS) in front. Plain rows get BOS exactly when the tokenizer normally adds it.
+2. The stop ids are the union of what the tokenizer, the model's config, its generation config and the chat template say: a
+   model that ends its turns with a token missing from one of these lists would otherwise never stop.
+3. What is padding is known from lengths alone, never from token values, so pad = eos is harmless.
+4. Text that the template writes for the assistant after the turn's header ("<think>") is the prompt's `prefill`.
+   Rewards that look for tags need it.
+5. A template that cannot do what a row asks, a model without a stop id, two BOS tokens: refused here, before training.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from itertools import takewhile
+from typing import Any
+
+from jinja2.exceptions import TemplateError
+
+from toishi.errors import DataError, ModelError
+from toishi.types import Message, Prompt
+
+_MARK = "toishimark"
+_ASK: Message = {"role": "user", "content": "Hello"}
+_ANSWER: Message = {"role": "assistant", "content": _MARK}
+
+
+class Renderer:
+    """Renders prompts and reads completions for one tokenizer and model.
+
+    stop_ids  token ids that end a completion, ascending
+    pad_id    a valid token id to fill rows with; it never carries meaning
+    prefill   text that the chat template writes for the assistant beyond the turn's header, or ""
+
+    Raises ModelError when nothing would ever end a completion.
+    """
+
+    def __init__(self, tokenizer: Any, model: Any) -> None:
+        self._tokenizer = tokenizer
+        self._num_embeddings = int(model.get_input_embeddings().num_embeddings)
+        self._bos_id: int | None = tokenizer.bos_token_id
+        self._adds_bos = _adds_bos(tokenizer)
+        self.stop_ids = _stop_ids(tokenizer, model)
+        self.pad_id = self._choose_pad_id(model.config)
+        self.prefill = _template_prefill(tokenizer)
+
+    def render(self, prompt: Prompt) -> Prompt:
+        """The prompt with `token_ids` and `prefill` filled in.
+
+        Raises ModelError when the chat template is missing or refuses the row, or when the ids do not fit the model;
+        DataError for an empty row.
+        """
+        if prompt.messages is None:
+            rendered = replace(prompt, token_ids=self._encode_plain(prompt.text or ""))
+        else:
+            rendered = self._render_chat(prompt, list(prompt.messages))
+        self._check(rendered)
+        return rendered
+
+    def decode(self, token_ids: Sequence[int]) -> str:
+        """The text before the first stop id, without special tokens."""
+        end = next((place for place, token in enumerate(token_ids) if token in self.stop_ids), len(token_ids))
+        return str(self._tokenizer.decode(list(token_ids[:end]), skip_special_tokens=True, clean_up_tokenization_spaces=False))
+
+    def pieces(self, token_ids: Sequence[int]) -> list[str]:
+        """One readable text per token, special tokens included; a token that is part of a character shows as its fragment."""
+        return [self._text([token]) for token in token_ids]
+
+    def bos_count(self, token_ids: Sequence[int]) -> int:
+        """How many BOS tokens stand at the very front. (Some models use the same token inside, to open every turn.)"""
+        return next((place for place, token in enumerate(token_ids) if token != self._bos_id), len(token_ids))
+
+    def describe(self, prompt: Prompt) -> dict[str, Any]:
+        """How a rendered prompt reaches the model, as plain values for a report."""
+        return {
+            "prompt_id": prompt.id,
+            "text": self._text(prompt.token_ids),
+            "token_ids": list(prompt.token_ids),
+            "num_tokens": len(prompt.token_ids),
+            "bos_id": self._bos_id,
+            "bos_count": self.bos_count(prompt.token_ids),
+            "stop_ids": {token: self._text([token]) for token in self.stop_ids},
+            "pad_id": self.pad_id,
+            "pad_text": self._text([self.pad_id]),
+            "prefill": prompt.prefill,
+        }
+
+    def _text(self, token_ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
+
+    def _encode_plain(self, text: str) -> tuple[int, ...]:
+        ids = _encode(self._tokenizer, text)
+        needs_bos = self._adds_bos and ids[:1] != [self._bos_id]
+        return (self._bos_id, *ids) if needs_bos and self._bos_id is not None else tuple(ids)
+
+    def _render_chat(self, prompt: Prompt, messages: list[Message]) -> Prompt:
+        if not self._tokenizer.chat_template:
+            raise ModelError(
+                f"row {prompt.id} is a conversation, but the tokenizer has no chat template. Set model.chat_template to "
+                "the template that the model was trained with, use the instruct version of the model, or give plain text"
+            )
+        is_continued = bool(messages) and messages[-1]["role"] == "assistant"
+        ending = {"continue_final_message": True} if is_continued else {"add_generation_prompt": True}
+        try:
+            ids = self._tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False, **ending)
+        except (TemplateError, ValueError) as error:
+            roles = ", ".join(message["role"] for message in messages)
+            raise ModelError(
+                f"the chat template refuses row {prompt.id} (roles: {roles}): {error}. Change the row, or set "
+                "model.chat_template"
+            ) from error
+        prefill = messages[-1]["content"] if is_continued else self.prefill
+        return replace(prompt, token_ids=tuple(ids), prefill=prefill)
+
+    def _check(self, prompt: Prompt) -> None:
+        if not prompt.token_ids:
+            raise DataError(f"row {prompt.id} renders to no token at all: give it a text")
+        if self.bos_count(prompt.token_ids) > 1:
+            raise ModelError(
+                f"row {prompt.id} begins with {self.bos_count(prompt.token_ids)} beginning-of-text tokens, expected one: "
+                f"{self._text(prompt.token_ids[:8])!r}. The chat template, or the row, writes it twice: remove one"
+            )
+        if max(prompt.token_ids) >= self._num_embeddings:
+            raise ModelError(
+                f"row {prompt.id} contains token id {max(prompt.token_ids)}, but the model has {self._num_embeddings} "
+                "embeddings: tokenizer and model do not belong together"
+            )
+
+    def _choose_pad_id(self, config: Any) -> int:
+        """A pad token that was added to the tokenizer alone has no embedding; a stop id always has one."""
+        candidates = (self._tokenizer.pad_token_id, getattr(config, "pad_token_id", None), self.stop_ids[0])
+        return next(int(token) for token in candidates if token is not None and 0 <= token < self._num_embeddings)
+
+
+def too_long(prompts: Iterable[Prompt], limit: int) -> list[tuple[str, int]]:
+    """Id and token count of each rendered prompt that is longer than `limit` tokens.
+
+    >>> too_long([Prompt(id="a", token_ids=(1, 2)), Prompt(id="b", token_ids=(1, 2, 3))], limit=2)
+    [('b', 3)]
+    """
+    return [(prompt.id, len(prompt.token_ids)) for prompt in prompts if len(prompt.token_ids) > limit]
+
+
+def _encode(tokenizer: Any, text: str) -> list[int]:
+    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+
+
+def _adds_bos(tokenizer: Any) -> bool:
+    if tokenizer.bos_token_id is None:
+        return False
+    return list(tokenizer("a")["input_ids"])[:1] == [tokenizer.bos_token_id] != _encode(tokenizer, "a")[:1]
+
+
+def _stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
+    generation_config = getattr(model, "generation_config", None)
+    sources = (
+        tokenizer.eos_token_id,
+        getattr(model.config, "eos_token_id", None),
+        getattr(generation_config, "eos_token_id", None),
+        _turn_end_id(tokenizer),
+    )
+    stop_ids = {token for source in sources for token in _as_ids(source)}
+    if not stop_ids:
+        raise ModelError(
+            "no stop id: tokenizer.eos_token, config.eos_token_id, generation_config.eos_token_id are all empty, and the chat "
+            "template ends no turn with a special token, so every answer would run into the token limit. Set eos_token in the "
+            "model folder's tokenizer_config.json"
+        )
+    return tuple(sorted(stop_ids))
+
+
+def _as_ids(source: int | Sequence[int] | None) -> tuple[int, ...]:
+    if source is None:
+        return ()
+    return (source,) if isinstance(source, int) else tuple(source)
+
+
+def _turn_end_id(tokenizer: Any) -> int | None:
+    """The special token that the chat template puts right after an assistant turn, if there is one."""
+    text = _render_dummy(tokenizer, [_ASK, _ANSWER])
+    if text is None or _MARK not in text:
+        return None
+    tail = _encode(tokenizer, text.rpartition(_MARK)[2])
+    added = tokenizer.added_tokens_decoder
+    for place, token in enumerate(tail):
+        if token in added:
+            before = tokenizer.decode(tail[:place], clean_up_tokenization_spaces=False)
+            return token if not before.strip() else None
+    return None
+
+
+def _template_prefill(tokenizer: Any) -> str:
+    """What the generation prompt holds beyond the header of an earlier assistant turn.
+
+    An *earlier* turn, since templates of thinking models write an empty thought into the last one.
+    """
+    asked = _render_dummy(tokenizer, [_ASK])
+    opened = _render_dummy(tokenizer, [_ASK], add_generation_prompt=True)
+    answered = _render_dummy(tokenizer, [_ASK, _ANSWER, _ASK])
+    if asked is None or opened is None or answered is None or _MARK not in answered:
+        return ""
+    if not (opened.startswith(asked) and answered.startswith(asked)):
+        return ""
+    return _beyond_header(opened[len(asked) :], answered[len(asked) :].partition(_MARK)[0])
+
+
+def _beyond_header(opening: str, header: str) -> str:
+    """The part of `opening` after the header; where the two part inside a tag, the whole tag belongs to the rest.
+
+    >>> _beyond_header("<|assistant|>\\n<think>\\n", "<|assistant|>\\n")
+    '<think>\\n'
+    >>> _beyond_header("<|assistant|><think>", "<|assistant|></think>")
+    '<think>'
+    """
+    pairs = zip(opening, header, strict=False)
+    common = "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
+    if common not in (opening, header):
+        common = common[: max(common.rfind(">"), common.rfind("\n")) + 1]
+    rest = opening[len(common) :]
+    return rest if rest.strip() else ""
+
+
+def _render_dummy(tokenizer: Any, messages: list[Message], *, add_generation_prompt: bool = False) -> str | None:
+    """The rendered text, or None where the template is missing or refuses such a conversation."""
+    if not tokenizer.chat_template:
+        return None
+    try:
+        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt))
+    except (TemplateError, ValueError):
+        return None

@@ -1,0 +1,113 @@
+"""A model opened for asking and measuring only: no optimizer, no run folder, nothing is written.
+
+Decisions:
+1. A finished run is opened by its checkpoint and sampled exactly as the run itself would: same precision, same stop ids.
+2. What may be opened: a run folder, a model folder, a hub id, or `bundled`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from toishi.config import Config, ModelConfig
+from toishi.engines.torch import TorchEngine
+from toishi.errors import ConfigError, RecordError
+from toishi.evaluate import Evaluation, evaluate
+from toishi.policy.capabilities import Capabilities, capabilities
+from toishi.policy.chat import Renderer
+from toishi.policy.loading import LoadedModel, load_model
+from toishi.policy.policy import Policy
+from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders, checkpoint_step
+from toishi.record.reader import Run
+from toishi.session import Machine, gather, refuse_long, sampling_of, saved_model
+
+
+@dataclass(frozen=True)
+class Sampler:
+    """A loaded model that answers prompts."""
+
+    loaded: LoadedModel
+    policy: Policy
+    renderer: Renderer
+    engine: TorchEngine
+    machine: Machine
+    able: Capabilities
+
+    @classmethod
+    def open(cls, model: ModelConfig, *, seed: int) -> Sampler:
+        """Loads the model. Raises what `load_model` and `Renderer` raise."""
+        machine = Machine.decide(model)
+        loaded = load_model(model, seed=seed)
+        renderer = Renderer(loaded.tokenizer, loaded.module)
+        able = capabilities(loaded.module.config)
+        policy = Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device)
+        engine = TorchEngine(
+            policy.module, stop_ids=renderer.stop_ids, decode=renderer.decode, batched_prompts=able.batched_decode
+        )
+        return cls(loaded=loaded, policy=policy, renderer=renderer, engine=engine, machine=machine, able=able)
+
+
+def measure_model(config: Config) -> tuple[Evaluation, ...]:
+    """The evaluations that a run of this recipe would begin with: greedy (if the recipe says so) and sampled.
+
+    Raises ConfigError when the recipe holds nothing out.
+    """
+    materials = gather(config)
+    heldout = list(materials.task.heldout_prompts()[: config.evaluation.prompts])
+    if not heldout:
+        raise ConfigError("nothing to measure on: the task holds no prompt out, or evaluation.prompts is 0; set task.heldout")
+    sampler = Sampler.open(config.model, seed=config.seed)
+    prompts = [sampler.renderer.render(prompt) for prompt in heldout]
+    refuse_long(prompts, config.sampling.max_prompt_tokens)
+    weights = [reward.weight for reward in config.rewards]
+    return tuple(
+        evaluate(
+            sampler.engine, prompts, materials.rewards, weights, sampling_of(config, greedy=greedy),
+            samples=config.evaluation.samples, seed=config.seed, step=0,
+        )
+        for greedy in ([True, False] if config.evaluation.greedy else [False])
+    )  # fmt: skip
+
+
+def is_run(source: str) -> bool:
+    """Whether `source` names a run folder, as opposed to a model."""
+    return (Path(source) / "run.json").is_file()
+
+
+def run_config(run: Run) -> Config:
+    """The configuration that the run was started with."""
+    return Config.model_validate(run.run["config"])
+
+
+def checkpoint_of(run: Run, which: str = "last") -> Path:
+    """The run's newest whole checkpoint ("last"), that of its best held-out value ("best"), or that of a step ("12").
+
+    Raises RecordError when there is none, with those that there are.
+    """
+    whole = [folder for folder in checkpoint_folders(run.folder) if checkpoint_fault(folder) is None]
+    if not whole:
+        raise RecordError(f"{run.folder} has no whole checkpoint; `toishi audit {run.folder}` says what is damaged")
+    if which == "last":
+        return whole[-1]
+    steps = {checkpoint_step(folder): folder for folder in whole}
+    step = _best_step(run.evaluations, steps) if which == "best" else int(which) if which.isdigit() else None
+    if step not in steps:
+        raise RecordError(
+            f"{run.folder} has no checkpoint '{which}'; expected last, best, or a step of {', '.join(map(str, sorted(steps)))}"
+        )
+    return steps[step]
+
+
+def model_of(run: Run, which: str = "last") -> ModelConfig:
+    """The model section that loads a checkpoint of the run."""
+    return saved_model(run_config(run).model, checkpoint_of(run, which))
+
+
+def _best_step(evaluations: Sequence[Any], saved: Any) -> int | None:
+    """Step of the highest greedy value (else of any mode) among the evaluations whose checkpoint was kept."""
+    here = [found for found in evaluations if found["step"] in saved]
+    ranked = [found for found in here if found["mode"] == "greedy"] or here
+    return int(max(ranked, key=lambda found: found["value"])["step"]) if ranked else None

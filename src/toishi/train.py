@@ -1,0 +1,235 @@
+"""The loop: a table of contents. Each line of a step is one stage with a file of its own.
+
+    prompts -> rollout.py -> scoring.py -> algorithms/apply.py (advantages) -> packing.py + update.py -> record/
+
+Decisions:
+1. A step exists once its metrics line is written; a checkpoint is taken only after that. Killed at any moment, a run goes on
+   from its last checkpoint, and what came after it is moved aside, not mixed in.
+2. The loop holds no algorithm, no file format and no branch on a name.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from toishi.algorithms.apply import assign_advantages
+from toishi.checkpoints import latest_checkpoint, save_checkpoint
+from toishi.config import Config
+from toishi.display import Display
+from toishi.errors import HealthStop, NumericsError, RecordError
+from toishi.evaluate import Evaluation, evaluate
+from toishi.health import Alarm, examine
+from toishi.metrics import sampler_gap, step_metrics, timing_metrics
+from toishi.policy.saving import save_model
+from toishi.record.reader import Run
+from toishi.rollout import sample_groups
+from toishi.scoring import score_groups, scoring_summary
+from toishi.session import Session, gather, restore, sampling_of, start
+from toishi.stopping import Stopper
+from toishi.types import Group, StepReport
+from toishi.update import measure_gap, reference_logprobs, update_policy
+
+
+@dataclass(frozen=True)
+class Result:
+    """How a run ended: the folder that holds everything, and the evaluations."""
+
+    folder: Path
+    finished: bool
+    step: int
+    evaluations: tuple[Evaluation, ...]
+
+
+def train(config: Config, folder: Path | str | None = None, display: Display | None = None) -> Result:
+    """Train from the start. `folder` is the run folder to make; by default a new one inside `config.record.folder`."""
+    display = display or Display.silent()
+    materials = gather(config)
+    target = Path(folder) if folder is not None else new_folder(config)
+    session = start(config, materials, target)
+    display.started(session)
+    return run(session, display)
+
+
+def resume(folder: Path | str, display: Display | None = None) -> Result:
+    """Go on with a run that was interrupted, from its last intact checkpoint (or from the start if it has none)."""
+    display = display or Display.silent()
+    record = Run.open(Path(folder))
+    config = Config.model_validate(record.run["config"])
+    checkpoint, reasons = latest_checkpoint(Path(folder))
+    if checkpoint is None:
+        raise RecordError(
+            f"{folder} has no intact checkpoint to resume from ({'; '.join(reasons) or 'none was written yet'}). "
+            "Start again with toishi train"
+        )
+    session = restore(config, gather(config), Path(folder), record.run, checkpoint)
+    session.writer.undo_after(session.step)
+    session.writer.write_event({"step": session.step, "kind": "resumed", "message": f"from {checkpoint.name}", "skipped": list(reasons)})
+    record = Run.open(Path(folder))
+    session.metrics = list(record.metrics)
+    session.evaluations = [Evaluation.from_record(line) for line in record.evaluations]
+    display.resumed(session, reasons)
+    return run(session, display)
+
+
+def run(session: Session, display: Display) -> Result:
+    """Steps until the last one, an interrupt, or a health stop; evaluations and checkpoints when due."""
+    config = session.config
+    with Stopper() as stopper, display.progress(session):
+        if session.step == 0 and not session.evaluations:
+            measure(session, display, full=True)
+            checkpoint(session)
+        while session.step < config.train.steps and not stopper.requested:
+            report = train_step(session, display)
+            session.writer.write_step(report, session.renderer.pieces, streams=session.config.record.tokens)
+            session.step, session.metrics = report.step, [*session.metrics, {"step": report.step, **report.metrics}]
+            display.step(session, report)
+            last = session.step == config.train.steps
+            if last or due(session.step, config.evaluation.every):
+                measure(session, display, full=last)
+            if last or stopper.requested or due(session.step, config.checkpoint.every):
+                checkpoint(session)
+            raise_alarms(session, display)
+    finished = session.step >= config.train.steps
+    display.ended(session, finished)
+    return Result(session.writer.folder, finished, session.step, tuple(session.evaluations))
+
+
+def train_step(session: Session, display: Display) -> StepReport:
+    """One step: sample, score, compare, update. Nothing is written here."""
+    config, step = session.config, session.step + 1
+    clock = Clock()
+    groups, rounds = sampled_and_scored(session, step, clock, display)
+    with clock("update"):
+        groups = with_reference(session, groups)
+        groups = assign_advantages(groups, config.algorithm, max_new_tokens=config.sampling.max_new_tokens)
+        try:
+            updates = update_policy(session.policy, session.optimizer, groups, session.settings, step=step)
+        except NumericsError as error:
+            session.writer.write_failure(step, groups, str(error))
+            raise
+        gap = sampler_gap(groups, updates[0].streams) or measure_gap(session.policy, groups, session.settings)
+    clock.close()
+    metrics = step_metrics(groups, updates, refill_rounds=rounds, next_prompt=session.next_prompt, gap=gap)
+    metrics |= scoring_summary(groups) | timing_metrics(clock.seconds, int(metrics["tokens/sampled"] or 0))
+    return StepReport(step=step, groups=groups, updates=updates, metrics=metrics, timings_s=clock.seconds)
+
+
+def sampled_and_scored(session: Session, step: int, clock: Clock, display: Display) -> tuple[tuple[Group, ...], int]:
+    """The step's groups. With refill, further prompts take the place of tied groups, up to the stated ceiling of rounds."""
+    train = session.config.train
+    groups: tuple[Group, ...] = ()
+    for refill in range(train.refill_rounds + 1):
+        missing = train.prompts_per_step - sum(not group.is_tied for group in groups)
+        if missing == 0:
+            return groups, refill - 1
+        with clock("rollout"):
+            prompts = session.prompts(missing)
+            fresh = sample_groups(
+                prompts, session.engine, session.sampling,
+                seed=session.config.seed, step=step, group_size=train.group_size, first_group=len(groups),
+            )  # fmt: skip
+        with clock("scoring"):
+            groups += score_groups(fresh, session.rewards, session.weights)
+    return groups, train.refill_rounds
+
+
+def with_reference(session: Session, groups: tuple[Group, ...]) -> tuple[Group, ...]:
+    """The groups with log-probs under the model of step 0, when the algorithm has a KL term."""
+    if not session.config.algorithm.needs_reference:
+        return groups
+    rollouts = [rollout for group in groups for rollout in group.rollouts]
+    found = reference_logprobs(session.policy, rollouts, session.settings)
+    return tuple(
+        replace(group, rollouts=tuple(replace(rollout, ref_logprobs=found[rollout.id]) for rollout in group.rollouts))
+        for group in groups
+    )
+
+
+def measure(session: Session, display: Display, *, full: bool) -> None:
+    """Evaluate on held-out prompts: all of them with k samples and greedy, or a small greedy look in between."""
+    config = session.config.evaluation
+    if not session.heldout:
+        return
+    prompts = session.heldout if full else session.heldout[: config.prompts_during]
+    modes = ([True] if config.greedy else []) + ([False] if full or not config.greedy else [])
+    for greedy in modes:
+        with display.waiting(f"evaluating {len(prompts)} held-out prompts, {'greedy' if greedy else f'{config.samples} samples each'}"):
+            found = evaluate(
+                session.engine, prompts, session.rewards, session.weights, sampling_of(session.config, greedy=greedy),
+                samples=config.samples, seed=session.config.seed, step=session.step,
+            )  # fmt: skip
+        first = next((earlier for earlier in session.evaluations if earlier.mode == found.mode), None)
+        found = found.compared_with(first) if first else found
+        session.evaluations.append(found)
+        session.writer.write_evaluation(found.as_record())
+        display.evaluation(session, found)
+
+
+def checkpoint(session: Session) -> None:
+    """Write the masters as an ordinary model folder, with optimizer and data position, and keep what the policy says."""
+    config = session.config.checkpoint
+
+    def write_model(folder: Path) -> None:
+        save_model(session.policy.module, session.tokenizer, folder, weights=session.policy.masters)
+
+    state: dict[str, Any] = {"optimizer": session.optimizer.state_dict(), "next_prompt": session.next_prompt}
+    path = save_checkpoint(
+        session.writer.folder, session.step, write_model, state, keep_last=config.keep_last, protect=protected(session)
+    )
+    session.writer.write_event({"step": session.step, "kind": "checkpoint", "message": path.name})
+
+
+def protected(session: Session) -> set[int]:
+    """Steps whose checkpoints are never pruned: replay anchors and the best evaluation so far."""
+    config = session.config.checkpoint
+    keep = {step for step in range(session.step + 1) if due(step, config.anchor_every)}
+    ranked = [found for found in session.evaluations if found.mode == "greedy"] or session.evaluations
+    if config.keep_best and ranked:
+        keep.add(max(ranked, key=lambda found: found.value).step)
+    return keep
+
+
+def raise_alarms(session: Session, display: Display) -> None:
+    """Say what the health rules see, once each; stop when a rule says stop (the checkpoint of this step is kept)."""
+    alarms: list[Alarm] = examine(session.metrics, session.evaluations, session.config)
+    for alarm in alarms:
+        session.writer.write_event({"step": session.step, "kind": "health", **alarm.as_record()})
+        display.alarm(alarm)
+    stopping = [alarm for alarm in alarms if alarm.action == "stop"]
+    if stopping:
+        raise HealthStop("\n".join(alarm.text for alarm in stopping))
+
+
+def new_folder(config: Config) -> Path:
+    """A fresh name: runs/<name>-<date>-<time>, with a counter if that exists."""
+    stem = f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
+    candidates = (Path(config.record.folder) / (stem if not count else f"{stem}-{count}") for count in range(1000))
+    return next(path for path in candidates if not path.exists())
+
+
+def due(step: int, every: int) -> bool:
+    return every > 0 and step % every == 0
+
+
+class Clock:
+    """Adds up wall seconds by name."""
+
+    def __init__(self) -> None:
+        self.seconds: dict[str, float] = {"rollout": 0.0, "scoring": 0.0, "update": 0.0}
+        self._start = time.perf_counter()
+
+    @contextmanager
+    def __call__(self, name: str) -> Iterator[None]:
+        begin = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] += time.perf_counter() - begin
+
+    def close(self) -> None:
+        self.seconds["step"] = time.perf_counter() - self._start
