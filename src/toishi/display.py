@@ -68,10 +68,9 @@ class Display:
         """Says from where the run goes on, and which damaged checkpoints were passed over."""
         for reason in reasons:
             self._print(Text(f"passed over: {reason}", style="yellow"))
-        left = session.config.train.steps - session.step
-        self._print(
-            Text(f"Going on after step {session.step}: {left} of {session.config.train.steps} steps to go.", style="bold")
-        )
+        steps = session.config.train.steps
+        left = f"{steps - session.step} of {steps} steps to go" if session.step < steps else "it has done all of its steps"
+        self._print(Text(f"Going on after step {session.step}: {left}.", style="bold"))
         self._print(facts_table(plan(session)))
 
     @contextmanager
@@ -81,11 +80,14 @@ class Display:
             yield
             return
         columns = (TextColumn("{task.description}"), BarColumn(bar_width=24), TextColumn("{task.fields[numbers]}"))
-        with Progress(*columns, console=self.console, transient=True) as self._progress:
+        with Progress(*columns, console=self.console, transient=True, refresh_per_second=4) as progress:
             steps = session.config.train.steps
-            self._bar = self._progress.add_task(f"step {session.step}/{steps}", total=steps, completed=session.step, numbers="")
-            yield
-        self._progress = None
+            self._bar = progress.add_task(f"step {session.step}/{steps}", total=steps, completed=session.step, numbers="")
+            self._progress = progress
+            try:
+                yield
+            finally:
+                self._progress = None
 
     def step(self, session: Session, report: StepReport) -> None:
         """One line for a finished step."""
@@ -102,10 +104,11 @@ class Display:
     def waiting(self, text: str) -> Iterator[None]:
         """Names a longer piece of work while it lasts."""
         if self._progress is not None:
-            before = self._progress.tasks[0].description
-            self._progress.update(self._bar, description=text)
+            shown = self._progress.tasks[0]
+            before, numbers = shown.description, shown.fields["numbers"]
+            self._progress.update(self._bar, description=text, numbers="")
             yield
-            self._progress.update(self._bar, description=before)
+            self._progress.update(self._bar, description=before, numbers=numbers)
             return
         if self.console.is_terminal and not self.console.quiet:
             with self.console.status(text):

@@ -135,6 +135,7 @@ def evaluation_line(found: Evaluation) -> str:
 
 
 def mode_in_words(found: Evaluation) -> str:
+    """How the answers of an evaluation were drawn."""
     return "greedy" if found.mode == "greedy" else f"sampled × {found.samples}"
 
 
@@ -159,7 +160,9 @@ def before_after(evaluations: Sequence[Evaluation]) -> Table | None:
     ):
         moves = [(getattr(first, attribute), getattr(last, attribute)) for first, last in pairs]
         if any(value is not None for move in moves for value in move):
-            table.add_row(label, *(f"{number(before, digits)} → {number(after, digits)}" for before, after in moves), style="dim")
+            table.add_row(
+                label, *(f"{number(before, digits)} → {number(after, digits)}" for before, after in moves), style="dim"
+            )
     return table
 
 

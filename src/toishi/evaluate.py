@@ -92,6 +92,7 @@ def evaluate(
 
 
 def summarise(groups: Sequence[Group], sampling: Sampling, *, step: int, samples: int) -> Evaluation:
+    """The evaluation that scored groups of answers amount to."""
     rollouts = [rollout for group in groups for rollout in group.rollouts]
     by_prompt = {group.prompt.id: _mean([r for r in group.rewards if r is not None]) for group in groups}
     scored = {prompt: value for prompt, value in by_prompt.items() if value is not None}

@@ -212,6 +212,7 @@ def _std(values: Sequence[float]) -> float | None:
 
 
 def timing_metrics(timings_s: Mapping[str, float], num_tokens: int) -> dict[str, Value]:
+    """Seconds of each part of the step, and sampled tokens per second of the whole step."""
     step_s = timings_s["step"]
     return {f"time/{name}_s": seconds for name, seconds in timings_s.items()} | {
         "tokens/per_s": num_tokens / step_s if step_s > 0 else None

@@ -14,11 +14,11 @@ from typing import Literal, TypeVar
 
 from toishi.config import Config
 from toishi.errors import ConfigError, RewardError, ToishiError
+from toishi.given import NOTHING_GIVEN, Given, the_rewards, the_task
 from toishi.packages import missing_packages
-from toishi.rewards import build_rewards, check_prompts
+from toishi.rewards import check_prompts
 from toishi.rewards.base import Reward
 from toishi.scoring import DryRun, dry_run
-from toishi.tasks import build_task
 from toishi.tasks.base import Task
 from toishi.types import Prompt
 
@@ -69,7 +69,7 @@ class Preflight:
         return self.task, self.rewards
 
 
-def preflight(config: Config) -> Preflight:
+def preflight(config: Config, given: Given = NOTHING_GIVEN) -> Preflight:
     """Builds task and rewards and tries them. Raises nothing: what is wrong is in the findings.
 
     >>> found = preflight(Config())
@@ -79,13 +79,13 @@ def preflight(config: Config) -> Preflight:
     found = Preflight()
     for missing in missing_packages(config):
         found.findings.append(Finding("error", "packages", str(missing), missing))
-    found.task = _attempt(found, "data", lambda: build_task(config.task, seed=config.seed))
+    found.task = _attempt(found, "data", lambda: the_task(config, given))
     if found.task is None:
         return found
     _check_amount(found, found.task, config)
     found.rows = some_rows(found.task)
     columns = found.task.columns
-    found.rewards = _attempt(found, "rewards", lambda: build_rewards(config.rewards, columns=columns))
+    found.rewards = _attempt(found, "rewards", lambda: the_rewards(config, given, columns))
     if found.rewards is not None:
         _check_rewards(found, found.rewards, config)
     return found

@@ -50,10 +50,10 @@ class Sampler:
         return cls(loaded=loaded, policy=policy, renderer=renderer, engine=engine, machine=machine, able=able)
 
 
-def measure_model(config: Config) -> tuple[Evaluation, ...]:
-    """The evaluations that a run of this recipe would begin with: greedy (if the recipe says so) and sampled.
+def measure_model(config: Config, *, step: int = 0) -> tuple[Evaluation, ...]:
+    """The evaluations that a run of this recipe makes at `step` with the model as it is: greedy (if it says so) and sampled.
 
-    Raises ConfigError when the recipe holds nothing out.
+    Equal step, seed and weights give the run's own numbers again. Raises ConfigError when the recipe holds nothing out.
     """
     materials = gather(config)
     heldout = list(materials.task.heldout_prompts()[: config.evaluation.prompts])
@@ -66,15 +66,38 @@ def measure_model(config: Config) -> tuple[Evaluation, ...]:
     return tuple(
         evaluate(
             sampler.engine, prompts, materials.rewards, weights, sampling_of(config, greedy=greedy),
-            samples=config.evaluation.samples, seed=config.seed, step=0,
+            samples=config.evaluation.samples, seed=config.seed, step=step,
         )
         for greedy in ([True, False] if config.evaluation.greedy else [False])
     )  # fmt: skip
 
 
-def is_run(source: str) -> bool:
-    """Whether `source` names a run folder, as opposed to a model."""
-    return (Path(source) / "run.json").is_file()
+@dataclass(frozen=True)
+class Source:
+    """What is to be asked: a model as it is, or a checkpoint of a run (`run` is None for the former).
+
+    step  training steps that the weights have seen
+    """
+
+    model: ModelConfig
+    run: Run | None = None
+    step: int = 0
+
+    @classmethod
+    def find(cls, name: str, which: str = "last") -> Source:
+        """A run's folder (with the checkpoint `which`), a model's folder, a hub id, or 'bundled'."""
+        if not (Path(name) / "run.json").is_file():
+            return cls(model=ModelConfig.model_validate({"name": name}))
+        run = Run.open(name)
+        checkpoint = checkpoint_of(run, which)
+        model = run_config(run).model.model_copy(update={"dtype": run.run["decisions"]["dtype"]})
+        return cls(model=saved_model(model, checkpoint), run=run, step=checkpoint_step(checkpoint))
+
+    def compared(self, found: Evaluation) -> Evaluation:
+        """The evaluation with its paired change since the run's first one of the same mode."""
+        lines = self.run.evaluations if self.run is not None else ()
+        first = next((line for line in lines if line["mode"] == found.mode), None)
+        return found if first is None else found.compared_with(Evaluation.from_record(first))
 
 
 def run_config(run: Run) -> Config:
@@ -99,11 +122,6 @@ def checkpoint_of(run: Run, which: str = "last") -> Path:
             f"{run.folder} has no checkpoint '{which}'; expected last, best, or a step of {', '.join(map(str, sorted(steps)))}"
         )
     return steps[step]
-
-
-def model_of(run: Run, which: str = "last") -> ModelConfig:
-    """The model section that loads a checkpoint of the run."""
-    return saved_model(run_config(run).model, checkpoint_of(run, which))
 
 
 def _best_step(evaluations: Sequence[Any], saved: Any) -> int | None:

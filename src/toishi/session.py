@@ -16,17 +16,16 @@ from toishi.engines.base import Engine, Sampling
 from toishi.engines.torch import TorchEngine
 from toishi.errors import DataError
 from toishi.evaluate import Evaluation
+from toishi.given import NOTHING_GIVEN, Given
 from toishi.policy.capabilities import capabilities
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.policy import Policy
 from toishi.policy.precision import choose_device, choose_dtype
+from toishi.preflight import preflight
 from toishi.record.environment import environment
 from toishi.record.writer import RunWriter
-from toishi.rewards import build_rewards
 from toishi.rewards.base import Reward
-from toishi.scoring import dry_run
-from toishi.tasks import build_task
 from toishi.tasks.base import Task
 from toishi.types import Prompt
 from toishi.update import UpdateSettings, make_optimizer
@@ -69,6 +68,7 @@ class Session:
 
 
 def sampling_of(config: Config, *, greedy: bool = False) -> Sampling:
+    """How the run draws its answers."""
     values = config.sampling
     return Sampling(
         max_new_tokens=values.max_new_tokens,
@@ -82,6 +82,7 @@ def sampling_of(config: Config, *, greedy: bool = False) -> Sampling:
 
 
 def refuse_long(prompts: list[Prompt], limit: int) -> None:
+    """Raises DataError that lists the prompts (rendered) with more than `limit` tokens."""
     long = [(prompt.id, len(prompt.token_ids)) for prompt in prompts if len(prompt.token_ids) > limit]
     if long:
         listed = ", ".join(f"{id_} ({count} tokens)" for id_, count in long[:10])
@@ -99,13 +100,10 @@ class Materials:
     rewards: tuple[Reward, ...]
 
 
-def gather(config: Config) -> Materials:
+def gather(config: Config, given: Given = NOTHING_GIVEN) -> Materials:
     """Read the data, build the rewards, try them on real rows. Raises before anything heavy is loaded."""
-    task = build_task(config.task, seed=config.seed)
-    rewards = build_rewards(config.rewards, columns=task.columns)
-    samples = [task.train_prompt(index) for index in range(min(4, task.num_train or 4))]
-    dry_run(rewards, [reward.weight for reward in config.rewards], samples)
-    return Materials(task=task, rewards=tuple(rewards))
+    task, rewards = preflight(config, given).require()
+    return Materials(task=task, rewards=rewards)
 
 
 @dataclass(frozen=True)

@@ -52,6 +52,7 @@ class Denominators:
 
 
 def make_optimizer(policy: Policy, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer over the policy's masters, by the configuration."""
     weights = list(policy.masters.values())
     if config.name == "sgd":
         return torch.optim.SGD(weights, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
@@ -201,7 +202,7 @@ def _backward(
         ref_logprobs_N=ref_logprobs_N,
         sampled_logprobs_N=row.stream((r.completion.sampled_logprobs for r in row.rollouts), dtype),
     )
-    loss = float(objective.loss)
+    loss = float(objective.loss.detach())
     if loss != loss or abs(loss) == float("inf"):
         raise NumericsError(_bad_rows(row, logprobs_N, loss))
     weights = torch.autograd.grad(objective.loss, [leaf_logprobs_N, leaf_entropy_N], allow_unused=True, materialize_grads=True)

@@ -1,7 +1,7 @@
 """Made-up run histories: plausible, noisy, seeded, with every metric of a step, and faults to plant into them.
 
-A healthy run samples its groups: each prompt has its own chance of being answered right, drawn around a mean that rises from 0.1 to
-0.9 while entropy falls from 2 to 0.3 nats and answers shorten from 20 to 10 tokens, which is what small models did on sums.
+A healthy run samples its groups: each prompt has its own chance of being answered right, drawn around a mean that rises from
+0.1 to 0.9 while entropy falls from 2 to 0.3 nats and answers shorten from 20 to 10 tokens, as small models did on sums.
 """
 
 from __future__ import annotations
@@ -68,7 +68,12 @@ def step_row(step: int, noise: random.Random, shape: Shape) -> Row:
         right = chance(level, noise.gauss(0.0, 1.0))
         groups.append([float(noise.random() < right) for _ in range(shape.group_size)])
     entropy = between(shape.entropy, step, shape) * math.exp(noise.gauss(0.0, 0.12))
-    return reward_metrics(groups) | answer_metrics(step, noise, shape, length, entropy) | update_metrics(noise, shape, groups) | {"step": step}
+    return (
+        reward_metrics(groups)
+        | answer_metrics(step, noise, shape, length, entropy)
+        | update_metrics(noise, shape, groups)
+        | {"step": step}
+    )
 
 
 def reward_metrics(groups: list[list[float]]) -> Row:

@@ -106,6 +106,17 @@ class TestRatio:
         old = self.OLD.clone().requires_grad_()
         assert not importance_ratio(self.NEW, old, self.SEQUENCE, 2, "token").requires_grad
 
+    @pytest.mark.parametrize("level", ["token", "sequence_sum"])
+    @pytest.mark.parametrize("drift", [-500.0, 500.0])
+    def test_a_ratio_beyond_float32_is_held_without_nan(self, level: str, drift: float) -> None:
+        new = torch.tensor([drift], requires_grad=True)
+        ratio_N = importance_ratio(new, torch.zeros(1), torch.tensor([0]), 1, level)
+        advantage = torch.tensor([1.0 if drift > 0 else -1.0])
+        loss_N, clip_N = SURROGATES["clipped"](new, ratio_N, advantage, LOW, HIGH, DUAL)
+        assert loss_N.item() == pytest.approx(-1.3 if drift > 0 else 0.8)
+        assert clip_N.item() == (HELD_HIGH if drift > 0 else HELD_LOW)
+        assert torch.autograd.grad(loss_N.sum(), new)[0].item() == 0.0
+
     def test_unknown_level(self) -> None:
         with pytest.raises(ValueError, match="unknown ratio level 'word'; known: token, sequence_mean, sequence_sum"):
             importance_ratio(self.NEW, self.OLD, self.SEQUENCE, 2, "word")

@@ -110,6 +110,35 @@ def test_template_that_refuses_a_role_names_the_row() -> None:
         renderer(tiny_tokenizer(chat_template=NO_SYSTEM)).render(prompt)
 
 
+def test_tokenizer_without_bos() -> None:
+    tokenizer = tiny_tokenizer()
+    tokenizer.bos_token = None
+    rendering = renderer(tokenizer)
+    prompt = rendering.render(Prompt(id="p", text="12"))
+    assert len(prompt.token_ids) == 2
+    assert (rendering.describe(prompt)["bos_id"], rendering.describe(prompt)["bos_count"]) == (None, 0)
+
+
+def test_template_that_demands_a_system_turn_is_probed_with_one() -> None:
+    demanding = "{% if messages[0]['role'] != 'system' %}{{ raise_exception('system first') }}{% endif %}" + THINKING
+    rendering = renderer(tiny_tokenizer(chat_template=demanding))
+    assert (rendering.stop_ids, rendering.prefill) == ((END_ID,), "<think>\n")
+    assert rendering.render(chat("be kind", "hello", roles=("system", "user"))).prefill == "<think>\n"
+
+
+def test_template_that_refuses_every_probe_leaves_the_configured_stop_id() -> None:
+    picky = "{% if messages|length != 1 or messages[0]['content'] == 'Hello' %}{{ raise_exception('no') }}{% endif %}" + CHATML
+    rendering = renderer(tiny_tokenizer(chat_template=picky))
+    assert (rendering.stop_ids, rendering.prefill) == ((END_ID,), "")
+    assert rendering.render(chat("12")).token_ids
+
+
+def test_pieces_show_every_token() -> None:
+    tokenizer = tiny_tokenizer()
+    ids = [START_ID, *tokenizer("12 the", add_special_tokens=False)["input_ids"], END_ID]
+    assert renderer(tokenizer).pieces(ids) == [START, "1", "2", " the", END]
+
+
 def test_prefilled_tag_is_found() -> None:
     rendering = renderer(tiny_tokenizer(chat_template=THINKING))
     assert rendering.prefill == "<think>\n"

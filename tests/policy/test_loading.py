@@ -41,6 +41,7 @@ def test_every_family_loads_as_saved(family: str, tmp_path: Path) -> None:
     assert {weight.dtype for weight in loaded.module.parameters()} == {torch.float32}
     assert not loaded.module.training
     assert loaded.tokenizer.decode(loaded.tokenizer("12 ok", add_special_tokens=False)["input_ids"]) == "12 ok"
+    assert len(loaded.tokenizer) == loaded.module.get_input_embeddings().num_embeddings
     assert loaded.source == str(tmp_path)
 
 

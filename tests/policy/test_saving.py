@@ -105,6 +105,16 @@ def test_merged_model_is_plain_and_equal(family: str, tmp_path: Path) -> None:
     assert torch.equal(module(input_ids=IDS).logits, expected)
 
 
+def test_merging_uses_the_masters(tmp_path: Path) -> None:
+    module = _trained_adapter(tmp_path, "llama")
+    expected = module(input_ids=IDS).logits
+    masters = {name: weight.detach().clone() for name, weight in module.named_parameters()}
+    save_model(module.to(torch.bfloat16), tiny_tokenizer(), tmp_path / "merged", weights=masters, merge_adapter=True)
+    loaded = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    torch.testing.assert_close(loaded(input_ids=IDS).logits, expected, rtol=0, atol=2e-5)
+    assert module.dtype == torch.bfloat16
+
+
 def test_merging_without_adapter_is_refused(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no adapter to merge"):
         save_model(tiny_model("llama"), tiny_tokenizer(), tmp_path, merge_adapter=True)

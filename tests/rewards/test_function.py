@@ -317,3 +317,11 @@ def test_functions_that_cannot_be_used(spec: str, message: str, tmp_path: Path, 
     with pytest.raises(ConfigError, match=message) as caught:
         build_rewards([RewardConfig(name="mine", function=spec)], columns=frozenset())  # type: ignore[call-arg]
     assert "reward 'mine'.function" in str(caught.value)
+
+
+def test_a_callable_in_a_python_made_recipe() -> None:
+    def mine(completions: list[str]) -> list[float]:
+        return [1.0] * len(completions)
+
+    (reward,) = build_rewards([RewardConfig(name="function", function=mine, timeout_s=5)], columns=frozenset())  # type: ignore[call-arg]
+    assert reward.name == "mine"

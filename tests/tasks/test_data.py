@@ -201,7 +201,8 @@ def test_many_bad_rows_are_counted(tmp_path: Path) -> None:
 def test_a_template_that_does_not_fit_a_row(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"q": 7}, {"q": "seven"}, {"q": None})
     assert problems(path, template="{q:d}?") == [
-        "row 2: task.template cannot be filled: Unknown format code 'd' for object of type 'str'. Change the template or the row",
+        "row 2: task.template cannot be filled: Unknown format code 'd' for object of type 'str'. "
+        "Change the template or the row",
         "row 3: a column of the template ('q') is missing. Add it or remove the row",
     ]
 

@@ -65,8 +65,7 @@ PLAIN_NOTES: tuple[AlgorithmNote, ...] = (
         ),
         symbols=(*symbols("G", "B", "rᵢ", "mean, std", "Aᵢ", "ρᵢₜ", "clip(ρ)"), ("ρᵢ", "ratio of the whole answer")),
         paper=(
-            "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs, "
-            "arXiv 2402.14740"
+            "Back to Basics: Revisiting REINFORCE Style Optimization for Learning from Human Feedback in LLMs, arXiv 2402.14740"
         ),
         traps=(
             "The ratio is a product over tokens: a drift of .001 nat per token makes it 1.22 after 200 tokens, and the clip "
@@ -141,8 +140,6 @@ PLAIN_NOTES: tuple[AlgorithmNote, ...] = (
             "With Adam the coefficient hardly changes the first steps (each is ±lr): stop early and evaluate often.",
             "Compare with a format-only reward, which gains more in the paper's own table.",
         ),
-        differences=(
-            "verl's entropy coefficient has the opposite sign in the paper's text: alpha = -.001 there is +.001 here.",
-        ),
+        differences=("The paper writes + α·H with α = -.001 into the loss; entropy_coef .001 is the same.",),
     ),
 )

@@ -100,7 +100,8 @@ def token_objective(
     ratio_N = importance_ratio(logprobs_N, old_logprobs_N, sequence_N, len(lengths_B), row.ratio_level)
     correction_N = _correction(row, old_logprobs_N, sampled_logprobs_N)
     policy_loss_N, clip_N = _policy_term(row, logprobs_N, ratio_N, advantages_N.to(logprobs_N.dtype), correction_N)
-    kl_N = _kl(row, logprobs_N, old_logprobs_N, ref_logprobs_N)
+    token_ratio_N = importance_ratio(logprobs_N, old_logprobs_N, sequence_N, len(lengths_B), "token")
+    kl_N = _kl(row, logprobs_N, ref_logprobs_N, token_ratio_N)
     loss = (weights_N * policy_loss_N).sum()
     if row.kl in LOSS_KL and row.needs_reference and kl_N is not None:
         loss = loss + row.kl_coef * (weights_N * kl_N).sum()
@@ -135,11 +136,11 @@ def _correction(row: Algorithm, old_logprobs_N: Tensor, sampled_logprobs_N: Tens
     return OFF_POLICY[row.off_policy](old_logprobs_N, sampled_logprobs_N, row.off_policy_cap)
 
 
-def _kl(row: Algorithm, logprobs_N: Tensor, old_logprobs_N: Tensor, ref_logprobs_N: Tensor | None) -> Tensor | None:
+def _kl(row: Algorithm, logprobs_N: Tensor, ref_logprobs_N: Tensor | None, token_ratio_N: Tensor) -> Tensor | None:
     if ref_logprobs_N is None:
         if row.needs_reference and row.kl in LOSS_KL:
             raise ValueError(f"kl '{row.kl}' with kl_coef={row.kl_coef} needs ref_logprobs_N (reference model), got None")
         return None
     if row.kl not in LOSS_KL:
         return kl.k1(logprobs_N, ref_logprobs_N)
-    return LOSS_KL[row.kl](logprobs_N, ref_logprobs_N, (logprobs_N - old_logprobs_N.detach()).exp())
+    return LOSS_KL[row.kl](logprobs_N, ref_logprobs_N, token_ratio_N)

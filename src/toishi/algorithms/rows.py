@@ -38,7 +38,7 @@ class Algorithm(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    name: str
+    name: str = Field(description="the row that it started from")
     reward_map: RewardMap = Field(default="identity", description="plus_minus: r -> 2r - 1, for rewards in [0, 1]")
     baseline: Baseline = Field(default="group_mean", description="what is subtracted from a reward")
     scale: Scale = Field(default="none", description="what the difference is divided by")
@@ -51,14 +51,14 @@ class Algorithm(BaseModel):
     credit: Literal["sequence", "reward_to_go"] = Field(
         default="sequence", description="one number per answer, or per token the sum of what comes at and after it"
     )
-    ratio_level: RatioLevel = "token"
-    surrogate: Surrogate = "clipped"
-    clip_low: float = Field(default=0.2, ge=0)
-    clip_high: float = Field(default=0.2, ge=0)
+    ratio_level: RatioLevel = Field(default="token", description="the importance ratio is a token's or its whole answer's")
+    surrogate: Surrogate = Field(default="clipped", description="how ratio and advantage make a token's loss")
+    clip_low: float = Field(default=0.2, ge=0, description="the ratio is held above 1 - clip_low")
+    clip_high: float = Field(default=0.2, ge=0, description="the ratio is held below 1 + clip_high")
     dual_clip: float = Field(default=3.0, gt=1, description="dual_clip only: bound c of -c*A for negative advantages")
-    reduction: Reduction = "token_mean"
-    kl: Kl = "none"
-    kl_coef: float = Field(default=0.0, ge=0)
+    reduction: Reduction = Field(default="token_mean", description="how much each token weighs in the loss")
+    kl: Kl = Field(default="none", description="estimate of KL(policy || model of step 0), in the loss or in the reward")
+    kl_coef: float = Field(default=0.0, ge=0, description="factor of the KL estimate")
     entropy_coef: float = Field(default=0.0, description="loss -= entropy_coef * mean token entropy")
     policy_term: bool = Field(default=True, description="False: only KL and entropy terms act (entropy_only)")
     truncation: Truncation = Field(default="keep", description="answers that hit the token limit")

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 from toishi.algorithms.rows import Algorithm
 from toishi.errors import ConfigError, NumericsError, RewardError
-from toishi.types import Rollout, Score
+from toishi.types import Rollout
 
 REWARD_MAPS: Mapping[str, Callable[[float], float]] = {
     "identity": lambda reward: reward,
@@ -67,12 +67,15 @@ def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
     if not counts(rollout, row):
         return Shaped(counts=False, loss_mask_T=loss_mask_T)
     reward_map = REWARD_MAPS[row.reward_map]
-    step_scores = [score for score in rollout.scores if score.span is not None and score.contribution is not None]
-    judged = _outcome(rollout, step_scores)
+    steps = tuple(
+        (reward_map(value), _last_token(score.reward, span, rollout))
+        for score in rollout.scores
+        if (span := score.span) is not None and (value := score.contribution) is not None
+    )
+    judged = _outcome(rollout) if steps else rollout.reward
     outcome = 0.0 if judged is None else reward_map(judged)
     if row.truncation == "soft_penalty":
         outcome += soft_overlong_penalty(sum(loss_mask_T), max_new_tokens, row.soft_penalty_tokens)
-    steps = tuple((reward_map(score.contribution or 0.0), _last_token(score, rollout)) for score in step_scores)
     _refuse_non_finite(rollout, [outcome, *(reward for reward, _ in steps)])
     penalty_T = _kl_penalty(rollout, row)
     return Shaped(counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, kl_penalty_T=penalty_T)
@@ -94,19 +97,17 @@ def soft_overlong_penalty(length: int, limit: int, ramp: int) -> float:
     return max(min((limit - ramp - length) / ramp, 0.0), -1.0)
 
 
-def _outcome(rollout: Rollout, step_scores: list[Score]) -> float | None:
-    """The judged reward without the rewards of steps; None when all scores are about steps."""
-    if not step_scores:
-        return rollout.reward
-    whole = [score.contribution for score in rollout.scores if score.span is None and score.contribution is not None]
+def _outcome(rollout: Rollout) -> float | None:
+    """The weighted sum of the scores about the whole answer; None when all scores are about steps."""
+    whole = [value for score in rollout.scores if score.span is None and (value := score.contribution) is not None]
     return math.fsum(whole) if whole else None
 
 
-def _last_token(score: Score, rollout: Rollout) -> int:
-    start, end = score.span or (0, 0)
+def _last_token(reward: str, span: tuple[int, int], rollout: Rollout) -> int:
+    start, end = span
     if not 0 <= start < end <= rollout.completion.num_tokens:
         raise RewardError(
-            f"reward '{score.reward}', rollout {rollout.id}: token span [{start}, {end}) does not lie in the completion's "
+            f"reward '{reward}', rollout {rollout.id}: token span [{start}, {end}) does not lie in the completion's "
             f"{rollout.completion.num_tokens} tokens; expected 0 <= start < end <= {rollout.completion.num_tokens}"
         )
     return end - 1

@@ -9,9 +9,10 @@ import typer
 from toishi.cli.common import AsJson, Overrides, Recipe, overrides, print_json
 
 if TYPE_CHECKING:
-    from toishi.config import Config, ModelConfig
+    from toishi.config import Config
+    from toishi.sampler import Source
 
-Source = Annotated[
+SourceName = Annotated[
     str,
     typer.Argument(metavar="RUN|MODEL", help="A run's folder, a model's folder, a hub id, or 'bundled'.", show_default=False),
 ]
@@ -52,7 +53,7 @@ def check(
 
 
 def evaluate(
-    source: Source,
+    source: SourceName,
     recipe: Annotated[
         str | None,
         typer.Option(
@@ -76,11 +77,14 @@ def evaluate(
     console = Console(stderr=as_json)
     with console.status("loading"):
         from toishi.display_tables import evaluation_line
-        from toishi.sampler import measure_model
+        from toishi.sampler import Source, measure_model
 
-        config = _evaluated(source, recipe, overrides(settings), checkpoint)
+        opened = Source.find(source, checkpoint)
+        config = _measured(opened, recipe, overrides(settings))
     with console.status("sampling held-out prompts"):
-        found = measure_model(config)
+        found = measure_model(config, step=opened.step)
+    if recipe is None and not settings:
+        found = tuple(opened.compared(evaluation) for evaluation in found)
     if as_json:
         print_json({"model": config.model.name, "evaluations": [evaluation.as_record() for evaluation in found]})
     for evaluation in found if not as_json else ():
@@ -88,7 +92,7 @@ def evaluate(
 
 
 def sample(
-    source: Source,
+    source: SourceName,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to ask.", show_default=False)],
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many answers.")] = 4,
     temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token each time.")] = 1.0,
@@ -107,10 +111,10 @@ def sample(
     console = Console(stderr=as_json)
     with console.status("loading"):
         from toishi.engines.base import Request, Sampling
-        from toishi.sampler import Sampler
+        from toishi.sampler import Sampler, Source
         from toishi.types import Prompt
 
-        sampler = Sampler.open(_model(source, checkpoint), seed=seed)
+        sampler = Sampler.open(Source.find(source, checkpoint).model, seed=seed)
         asked = (
             Prompt(id="asked", text=prompt) if plain else Prompt(id="asked", messages=({"role": "user", "content": prompt},))
         )
@@ -126,7 +130,7 @@ def sample(
     for number, completion in enumerate(completions, start=1):
         cut = ", cut at the limit" if completion.is_truncated else ""
         console.print(f"[bold]answer {number}[/bold] [dim]({completion.num_tokens} tokens{cut})[/dim]", highlight=False)
-        console.print(completion.text.strip() + "\n", markup=False, highlight=False)
+        console.print(completion.text.strip() + "\n", markup=False, highlight=False, soft_wrap=True)
 
 
 def fetch() -> None:
@@ -148,27 +152,19 @@ def _answer(completion: Any) -> dict[str, Any]:
     }
 
 
-def _model(source: str, checkpoint: str) -> ModelConfig:
-    from toishi.config import ModelConfig
-    from toishi.record.reader import Run
-    from toishi.sampler import is_run, model_of
-
-    return model_of(Run.open(source), checkpoint) if is_run(source) else ModelConfig.model_validate({"name": source})
-
-
-def _evaluated(source: str, recipe: str | None, changes: dict[str, Any], checkpoint: str) -> Config:
-    """The recipe (or the run's own) with the model to be measured in it."""
+def _measured(opened: Source, recipe: str | None, changes: dict[str, Any]) -> Config:
+    """The recipe (or the run's own) with the opened model in it."""
     from toishi.config import load_config
     from toishi.errors import ConfigError
     from toishi.recipes import load_recipe
-    from toishi.record.reader import Run
-    from toishi.sampler import is_run
 
     if recipe is not None:
         config = load_recipe(recipe, changes)
-    elif is_run(source):
-        config = load_config(Run.open(source).run["config"], changes)
+    elif opened.run is not None:
+        config = load_config(opened.run.run["config"], changes)
     else:
-        raise ConfigError(f"{source} is a model, not a run: say whose held-out prompts to use, for example --recipe sums")
-    model = _model(source, checkpoint)
-    return config.model_copy(update={"model": model if is_run(source) else config.model.model_copy(update={"name": source})})
+        raise ConfigError(
+            f"{opened.model.name} is a model, not a run: say whose held-out prompts and rewards to use, such as --recipe sums"
+        )
+    model = opened.model if opened.run is not None else config.model.model_copy(update={"name": opened.model.name})
+    return config.model_copy(update={"model": model})

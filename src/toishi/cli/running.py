@@ -11,7 +11,7 @@ from toishi.cli.common import AsJson, Overrides, Recipe, RunFolder, overrides, p
 
 if TYPE_CHECKING:
     from toishi.display import Display
-    from toishi.train import Result
+    from toishi.loop import Result
 
 Out = Annotated[
     Path | None,
@@ -48,7 +48,7 @@ def resume(run: RunFolder, as_json: AsJson = False) -> None:
 
     Example:  toishi resume runs/first
     """
-    from toishi.train import resume as resume_run
+    from toishi.loop import resume as resume_run
 
     _report(resume_run(run, _display(as_json)), as_json)
 
@@ -59,7 +59,7 @@ def _train(recipe: str, settings: list[str] | None, out: Path | None, *, as_json
     config = load_recipe(recipe, overrides(settings))
     display = _display(as_json)
     with display.console.status("loading"):
-        from toishi.train import train as train_run
+        from toishi.loop import train as train_run
     _report(train_run(config, out, display), as_json)
 
 

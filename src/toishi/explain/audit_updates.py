@@ -186,9 +186,13 @@ def _expected_metrics(report: StepReport) -> dict[str, float | None]:
 
 
 def _sampler_gaps(report: StepReport) -> list[float]:
-    """|log-prob as sampled - log-prob as the first update computed it|, over its tokens with loss."""
+    """|log-prob as sampled - log-prob as trained| over the tokens with loss of a step with one update.
+
+    With several, what the step's metric covers depends on which update ran which answer, so nothing is compared.
+    """
     completions = {rollout.id: rollout.completion for rollout in report.rollouts}
-    computed = [stream for update in report.updates[:1] for stream in update.streams if stream.computed]
+    updates = report.updates if len(report.updates) == 1 else ()
+    computed = [stream for update in updates for stream in update.streams if stream.computed]
     mine = [completions[stream.rollout] for stream in computed]
     sampled = _with_loss((completion.sampled_logprobs for completion in mine), mine)
     trained = _with_loss((stream.logprob for stream in computed), mine)

@@ -14,6 +14,7 @@ from toishi.types import Score
 
 _MAX_REWARD_COLUMNS = 3
 _MIN_ANSWER_WIDTH = 16
+_ENDED = {"completed": "itself", "truncated": "limit", "failed": "failed"}
 
 
 def render_step(view: StepView, console: Console) -> None:
@@ -34,6 +35,8 @@ def render_group(group: GroupView, console: Console) -> None:
     _print(console, Text(f"  {group.summary}"))
     if group.worked:
         _print(console, Text(f"  {group.worked}"))
+    if any(score.status == "abstained" for member in group.members for score in member.scores):
+        _print(console, Text("  - in a reward's column: it abstained, and has no part in the sum"))
     for member in group.members:
         if member.left_out:
             _print(console, Text(f"  member {member.member} is left out: {one_line(member.left_out, 160)}", style="yellow"))
@@ -56,8 +59,9 @@ def _table(group: GroupView, width: int) -> Table:
     table.add_column("answer", ratio=1, no_wrap=True, overflow="ellipsis", min_width=_MIN_ANSWER_WIDTH)
     for name in own_columns or ["scores"]:
         table.add_column(_reward_header(name, group.members), justify="right", overflow="fold")
-    for name in ("reward", "advantage", "Σ weight", "tokens", "status"):
-        table.add_column(name, justify="left" if name == "status" else "right", no_wrap=True)
+    for name in ("reward", "advantage", "Σ weight", "tokens"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("ended", no_wrap=True)
     for member in group.members:
         table.add_row(*_cells(member, own_columns), style=_style(member))
     return table
@@ -78,7 +82,7 @@ def _cells(member: MemberView, own_columns: Sequence[str]) -> list[Text]:
         _advantage(member.advantage),
         _number(member.weight_sum, "+.4f"),
         str(member.num_tokens),
-        member.status,
+        _ENDED[member.status],
     ]
     return [Text(cell) for cell in cells]
 
@@ -88,7 +92,7 @@ def _score_cell(scores: Sequence[Score], name: str) -> str:
     mine = [score for score in scores if score.reward == name]
     values = [score.value for score in mine if score.value is not None]
     if not values:
-        return mine[0].status if mine else "-"
+        return "failed" if any(score.status == "failed" for score in mine) else "-"
     return f"{sum(values):.3g}" + (f" ({len(mine)} parts)" if len(mine) > 1 else "")
 
 

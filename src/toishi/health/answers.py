@@ -21,6 +21,7 @@ def length_growth(history: History, limit: float) -> str | None:
 
 
 def length_shrink(history: History, limit: float) -> str | None:
+    """Answers became much shorter than at the start, and not because that pays."""
     lengths = _lengths(history)
     if lengths is None or lengths[1] >= limit * lengths[0] or _reward_rose(history):
         return None
@@ -34,7 +35,7 @@ def _lengths(history: History) -> tuple[float, float] | None:
 
 def _reward_rose(history: History) -> bool:
     change = change_of(history.steps.first(5), history.steps.last(5), "reward/mean")
-    return change is not None and change.is_beyond(3)
+    return change is not None and change.is_beyond(2)
 
 
 def wrong_longer(history: History, limit: float) -> str | None:
@@ -69,6 +70,7 @@ def truncation(history: History, limit: float) -> str | None:
 
 
 def empty_answers(history: History, limit: float) -> str | None:
+    """Too many answers hold no text."""
     recent = history.steps.last(5)
     share = recent.mean("answers/empty_share")
     if len(recent) < 5 or share is None or share <= limit:

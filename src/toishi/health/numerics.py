@@ -15,6 +15,7 @@ GAP_LIMITS = {"float64": 1e-3, "float32": 1e-3, "bfloat16": 0.1, "float16": 0.1,
 
 
 def not_finite(history: History, _: float) -> str | None:
+    """A number of the step is NaN or infinite."""
     row = history.latest.rows[0]
     bad = [f"{name} is {value}" for name, value in row.items() if isinstance(value, float) and not math.isfinite(value)]
     return "; ".join(bad[:5]) or None
@@ -26,6 +27,7 @@ def gap_limit(history: History) -> float:
 
 
 def sampler_gap_at_start(history: History, _: float) -> str | None:
+    """Sampler and trainer disagree at the first step, when their weights are the same."""
     gap, limit = history.latest.mean(GAP), gap_limit(history)
     if len(history.steps) != 1 or gap is None or gap <= limit:
         return None
@@ -36,6 +38,7 @@ def sampler_gap_at_start(history: History, _: float) -> str | None:
 
 
 def sampler_gap(history: History, _: float) -> str | None:
+    """Sampler and trainer drift apart while training."""
     recent, limit = history.steps.last(3), gap_limit(history)
     gap = recent.mean(GAP)
     if len(history.steps) < 4 or gap is None or gap <= limit:
@@ -44,6 +47,7 @@ def sampler_gap(history: History, _: float) -> str | None:
 
 
 def gradient_explosion(history: History, limit: float) -> str | None:
+    """The gradient norm is far above its usual size."""
     now = history.latest.mean(NORM)
     usual = [norm for norm in history.steps.before_last(1).last(20).values(NORM) if norm > 0]
     if now is None or len(usual) < 5:
@@ -55,6 +59,7 @@ def gradient_explosion(history: History, limit: float) -> str | None:
 
 
 def gradient_zero(history: History, limit: float) -> str | None:
+    """Groups differed, and yet the gradient was exactly 0."""
     recent = history.steps.last(int(limit))
     taught = all(row.get("groups/mixed") and row.get("update/count") for row in recent.rows)
     if len(recent) < int(limit) or not recent.always(NORM, 0.0) or not taught:
@@ -79,10 +84,10 @@ def skipped_updates(history: History, limit: float) -> str | None:
 def loss_is_near_zero(history: History, _: float) -> str | None:
     """True of rows whose advantages are centred and whose surrogate is the ratio (1 at first) times the advantage."""
     row, loss, norm = history.config.algorithm, history.latest.mean("update/loss"), history.latest.mean(NORM)
-    centred = row.baseline != "none" and row.filter not in ("keep_best", "keep_positive")
-    if len(history.steps) != 1 or not (row.policy_term and centred and row.surrogate in ("clipped", "dual_clip")):
+    centred = row.baseline != "none" and row.filter not in ("keep_best", "keep_positive") and row.policy_term
+    if not centred or row.surrogate not in ("clipped", "dual_clip") or row.entropy_coef != 0:
         return None
-    if row.entropy_coef != 0 or loss is None or norm is None or norm == 0:
+    if loss is None or not norm or any(history.steps.before_last(1).values(NORM)):
         return None
     return (
         f"a loss near 0 is normal here (it is {loss:.2g}): the ratio is 1 and a group's advantages cancel, "

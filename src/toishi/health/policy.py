@@ -32,6 +32,7 @@ def entropy_collapse(history: History, limit: float) -> str | None:
 
 
 def entropy_explosion(history: History, limit: float) -> str | None:
+    """The answers turn to noise."""
     levels = _entropies(history)
     if levels is None:
         return None

@@ -39,7 +39,7 @@ def heldout_flat(history: History, limit: float) -> str | None:
     before = history.steps.between(curve[0].step, curve[1].step)
     now = history.steps.between(curve[-2].step, curve[-1].step)
     training, heldout = change_of(before, now, REWARD), _heldout_change(curve)
-    if training is None or heldout is None or not training.is_beyond(4):
+    if training is None or heldout is None or not training.is_beyond(3):
         return None
     if training.difference < 0.25 * (before.mean("reward/std") or 0.0):
         return None

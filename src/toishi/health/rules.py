@@ -17,7 +17,7 @@ RESTART = "start again from an earlier checkpoint (model.name=its model folder) 
 RULES: tuple[Rule, ...] = (
     Rule(
         name="loss_near_zero",
-        watches="`update/loss` and `update/grad_norm` at the first step, for algorithms whose advantages are centred",
+        watches="`update/loss` and `update/grad_norm` at the first update, for algorithms whose advantages are centred",
         action="note", limit=None, limit_is="", within=1,
         find=numerics.loss_is_near_zero,
         remedy="nothing; watch reward/mean and update/grad_norm, not the loss",
@@ -120,7 +120,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="heldout_flat",
-        watches="`reward/mean` against the held-out evaluations, on the same prompts",
+        watches="`reward/mean` against the held-out value of the same prompts; 30 steps with evaluation.every=10",
         action="warn", limit=3, limit_is="evaluations in a row", within=30,
         find=progress.heldout_flat,
         remedy="read 20 training answers: is the reward being gamed, or are few prompts learned by heart? More prompts, "

@@ -36,10 +36,12 @@ class Ties:
         return self.right >= SAME_CAUSE_SHARE * self.tied
 
     def __str__(self) -> str:
-        return f"only {self.mixed} of {self.groups} groups had differing rewards in {self.window}"
+        mixed = f"only {self.mixed}" if self.mixed else "none"
+        return f"{mixed} of {self.groups} groups had differing rewards in {self.window}"
 
 
 def ties_of(window: Window) -> Ties:
+    """The groups of a window, counted by how they were tied."""
     names = ("groups/count", "groups/mixed", "groups/all_wrong", "groups/all_right")
     return Ties(window, *(round(window.total(name)) for name in names))
 
@@ -62,6 +64,7 @@ def silent_groups(history: History, limit: float) -> Ties | None:
 
 
 def all_wrong(history: History, limit: float) -> str | None:
+    """Most groups are tied at a reward of 0 or below."""
     ties = silent_groups(history, limit)
     if ties is None or not ties.are_wrong:
         return None
@@ -71,8 +74,9 @@ def all_wrong(history: History, limit: float) -> str | None:
 
 
 def solved(history: History, limit: float) -> str | None:
+    """Most groups are tied above 0, and differed before."""
     ties = silent_groups(history, limit)
-    if ties is None or not ties.are_right:
+    if ties is None or not _became_right(history, ties):
         return None
     return (
         f"{ties}; in {ties.right} every answer got the same reward above 0: good news, these are solved if the reward is right"
@@ -80,10 +84,16 @@ def solved(history: History, limit: float) -> str | None:
 
 
 def tied_groups(history: History, limit: float) -> str | None:
+    """Most groups are tied, for no single reason."""
     ties = silent_groups(history, limit)
-    if ties is None or ties.are_wrong or ties.are_right:
+    if ties is None or ties.are_wrong or _became_right(history, ties):
         return None
     return f"{ties}; {ties.wrong} were tied at a reward of 0 or below, {ties.right} above 0"
+
+
+def _became_right(history: History, ties: Ties) -> bool:
+    """Ties above 0 are success only where groups had differed before."""
+    return ties.are_right and history.steps.total("groups/mixed") > 0
 
 
 def constant_reward(history: History, limit: float) -> str | None:
@@ -106,17 +116,20 @@ def constant_reward(history: History, limit: float) -> str | None:
 
 
 def silent_reward(history: History, limit: float) -> str | None:
+    """A reward abstained on every answer for some steps."""
     recent = history.steps.last(int(limit))
     if len(recent) < int(limit):
         return None
     for name in reward_names(recent):
-        abstained = recent.total(f"rewards/{name}/abstained")
-        if abstained > 0 and not recent.values(f"rewards/{name}/mean") and recent.total(f"rewards/{name}/failed") == 0:
-            return f"reward '{name}' abstained on all {abstained:.0f} answers of {recent}"
+        abstained = recent.values(f"rewards/{name}/abstained")
+        spoke = recent.values(f"rewards/{name}/mean") or recent.total(f"rewards/{name}/failed")
+        if len(abstained) == len(recent) and min(abstained) > 0 and not spoke:
+            return f"reward '{name}' abstained on all {sum(abstained):.0f} answers of {recent}"
     return None
 
 
 def failed_rewards(history: History, _: float) -> str | None:
+    """A reward broke on too many answers of the step."""
     answers = history.latest.total("answers/count")
     limit = history.config.health.max_failed_share
     for name in reward_names(history.latest):
@@ -127,6 +140,7 @@ def failed_rewards(history: History, _: float) -> str | None:
 
 
 def unscored_answers(history: History, limit: float) -> str | None:
+    """Too many answers have no reward."""
     recent = history.steps.last(5)
     share = recent.share("answers/unscored", "answers/count")
     if len(recent) < 5 or share is None or share <= limit:

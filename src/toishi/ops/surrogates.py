@@ -16,6 +16,9 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor
 
+MAX_LOG_RATIO = 80.0
+"""Beyond e^80 a ratio is held there: float32 would overflow, and a cut gradient times infinity is NaN, not 0."""
+
 FREE, HELD_LOW, HELD_HIGH, HELD_DUAL = 0, 1, 2, 3
 """Clip codes: free · held at the lower bound · held at the upper bound · held by the dual clip."""
 
@@ -43,12 +46,12 @@ def importance_ratio(logprobs_N: Tensor, old_logprobs_N: Tensor, sequence_N: Ten
         raise ValueError(f"unknown ratio level '{level}'; known: {', '.join(LEVELS)}")
     log_ratio_N = logprobs_N - old_logprobs_N.detach()
     if level == "token":
-        return log_ratio_N.exp()
+        return _exp(log_ratio_N)
     sums_B = log_ratio_N.new_zeros(num_sequences).index_add(0, sequence_N, log_ratio_N)
     if level == "sequence_mean":
         counts_B = torch.bincount(sequence_N, minlength=num_sequences).clamp(min=1)
         sums_B = sums_B / counts_B
-    return sums_B.exp()[sequence_N]
+    return _exp(sums_B)[sequence_N]
 
 
 LEVELS = ("token", "sequence_mean", "sequence_sum")
@@ -114,6 +117,10 @@ def stop_gradient(
     """
     weight_N = ratio_N.detach().clamp(1 - clip_low, 1 + clip_high)
     return -weight_N * advantages_N * logprobs_N, _codes(ratio_N < 1 - clip_low, ratio_N > 1 + clip_high)
+
+
+def _exp(log_ratio: Tensor) -> Tensor:
+    return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
 def _codes(low_N: Tensor, high_N: Tensor) -> Tensor:

@@ -24,6 +24,7 @@ from toishi.errors import DataError, ModelError
 from toishi.types import Message, Prompt
 
 _MARK = "toishimark"
+_SYSTEM: Message = {"role": "system", "content": "Be brief."}
 _ASK: Message = {"role": "user", "content": "Hello"}
 _ANSWER: Message = {"role": "assistant", "content": _MARK}
 
@@ -224,10 +225,13 @@ def _beyond_header(opening: str, header: str) -> str:
 
 
 def _render_dummy(tokenizer: Any, messages: list[Message], *, add_generation_prompt: bool = False) -> str | None:
-    """The rendered text, or None where the template is missing or refuses such a conversation."""
+    """The rendered text, with a system turn first if the template demands one; None where it is missing or refuses both."""
     if not tokenizer.chat_template:
         return None
-    try:
-        return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt))
-    except (TemplateError, ValueError):
-        return None
+    for opening in ([], [_SYSTEM]):
+        try:
+            conversation = [*opening, *messages]
+            return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=add_generation_prompt))
+        except (TemplateError, ValueError):
+            continue
+    return None

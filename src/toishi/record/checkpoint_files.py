@@ -31,6 +31,7 @@ def checkpoint_folders(run_folder: Path) -> list[Path]:
 
 
 def checkpoint_step(folder: Path) -> int:
+    """The step in a checkpoint folder's name. Raises RecordError when it has none."""
     step = step_of(Path(folder.name.removeprefix(ASIDE)))
     if step is None:
         raise RecordError(f"{folder} is no checkpoint: expected a folder like step_000010")

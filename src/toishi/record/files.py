@@ -57,6 +57,7 @@ def sealed(values: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def sha256_file(path: Path) -> str:
+    """Hexadecimal sha256 of a file's bytes."""
     digest = hashlib.sha256()
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK_BYTES):
@@ -75,6 +76,7 @@ def sync_folder(folder: Path) -> None:
 
 
 def sync_file(path: Path) -> None:
+    """Makes a written file durable."""
     with path.open("rb+") as file:
         os.fsync(file.fileno())
 
@@ -99,6 +101,7 @@ def write_whole(path: Path, write: Callable[[Path], None]) -> None:
 
 
 def write_failed(path: Path, error: OSError) -> RecordError:
+    """The error for a disk that refuses, with what to do."""
     return RecordError(
         f"{path} could not be written: {error.strerror or error}. What was recorded before is kept whole. "
         "Free disk space (or check permissions) and continue with: toishi resume"
@@ -112,6 +115,7 @@ def write_json(path: Path, values: Mapping[str, Any]) -> None:
 
 
 def write_text(path: Path, text: str) -> None:
+    """Writes UTF-8; lone surrogates, which UTF-8 cannot hold, are escaped."""
     path.write_bytes(text.encode("utf-8", "backslashreplace"))
 
 

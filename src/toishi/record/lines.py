@@ -57,6 +57,7 @@ def finite(values: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, dict[st
 
 
 def timing_key(part: str) -> str:
+    """The name of a timing in a metrics line."""
     return f"time/{part}_s"
 
 

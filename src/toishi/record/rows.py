@@ -202,6 +202,7 @@ def streams_of(token_table: Iterable[Row]) -> dict[int, tuple[TokenStreams, ...]
 def updates_of(
     step: int, scalars: Sequence[Mapping[str, float]], streams: Mapping[int, tuple[TokenStreams, ...]]
 ) -> tuple[Update, ...]:
+    """A step's updates from their scalars and the streams of each."""
     return tuple(
         Update(step=step, index=index, scalars=values, streams=streams.get(index, ())) for index, values in enumerate(scalars)
     )

@@ -40,9 +40,13 @@ def build_rewards(configs: Sequence[RewardConfig], *, columns: frozenset[str]) -
     >>> [reward.name for reward in build_rewards([RewardConfig(name="number")], columns=frozenset())]
     ['number']
     """
-    if not configs:
+    return check_rewards([_build(config) for config in configs], columns)
+
+
+def check_rewards(rewards: Sequence[Reward], columns: frozenset[str]) -> tuple[Reward, ...]:
+    """`rewards`, if there are any, their names differ and the data has the columns that they need. Raises ConfigError."""
+    if not rewards:
         raise ConfigError("rewards: at least one reward is needed")
-    rewards = tuple(_build(config) for config in configs)
     names = [reward.name for reward in rewards]
     for name in names:
         if names.count(name) > 1:
@@ -51,7 +55,7 @@ def build_rewards(configs: Sequence[RewardConfig], *, columns: frozenset[str]) -
             )
     for reward in rewards:
         check_columns(reward, columns)
-    return rewards
+    return tuple(rewards)
 
 
 def check_columns(reward: Reward, columns: frozenset[str]) -> None:
@@ -59,7 +63,7 @@ def check_columns(reward: Reward, columns: frozenset[str]) -> None:
     for column in reward.columns:
         if column not in columns:
             raise ConfigError(
-                f"reward '{reward.name}' needs the column '{column}', which the task's rows do not have; "
+                f"reward '{reward.name}' needs the column '{column}', which not every row of the task has; "
                 f"{nearest(column, columns) if columns else 'they have no columns besides the prompt'}"
             )
 
@@ -116,4 +120,5 @@ __all__ = [
     "build_rewards",
     "check_columns",
     "check_prompts",
+    "check_rewards",
 ]

@@ -70,6 +70,7 @@ def _load_file(path: Path) -> ModuleType:
 
 
 def is_async(function: Callable[..., Any]) -> bool:
+    """Whether calling it gives a coroutine; objects with an async `__call__` too."""
     return inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(getattr(function, "__call__", None))  # noqa: B004
 
 

@@ -12,6 +12,7 @@ from toishi.errors import ConfigError, nearest
 from toishi.options import from_options
 from toishi.tasks.base import Task
 from toishi.tasks.data import FileTask, HubTask
+from toishi.tasks.given import task_from_rows
 from toishi.tasks.gym import Gym
 from toishi.tasks.listed import ListedTask
 from toishi.tasks.scripted import ScriptedTask
@@ -53,4 +54,4 @@ def build_task(config: TaskConfig, *, seed: int) -> Task:
     return from_options(options, config.options, where="task").build(seed=seed)
 
 
-__all__ = ["TASKS", "ListedTask", "ScriptedTask", "Task", "TaskOptions", "build_task"]
+__all__ = ["TASKS", "ListedTask", "ScriptedTask", "Task", "TaskOptions", "build_task", "task_from_rows"]

@@ -56,16 +56,25 @@ class Sums:
             ) from None
         if self.low < self.high and example == other:
             raise ConfigError(f"task.template: {self.template!r} does not show the problem; use {{expression}}")
-        if 2 * self.heldout > self.space:
+        if 2 * self.heldout > self.different:
             raise ConfigError(
-                f"task.heldout: {self.heldout} of {self.space} problems is more than half; "
+                f"task.heldout: {self.heldout} of {self.different} different problems is more than half; "
                 "widen task.low..task.high, or hold out fewer"
             )
 
     @property
     def space(self) -> int:
-        """How many different problems there are."""
+        """How many tuples of terms there are."""
         return int((self.high - self.low + 1) ** self.terms)
+
+    @property
+    def different(self) -> int:
+        """How many problems remain when those that `same` unites are counted once: multisets where the order is no matter."""
+        return math.comb(self.high - self.low + self.terms, self.terms) if self._unordered else self.space
+
+    @property
+    def _unordered(self) -> bool:
+        return self.commuted == "apart" and self.operation != "subtract"
 
     def question(self, terms: Terms) -> str:
         sign = f" {_SIGN[self.operation]} "
@@ -87,7 +96,7 @@ class Sums:
 
     def same(self, terms: Terms) -> Terms:
         """What two problems share when one of them must not be trained on because the other is held out."""
-        return terms if self.commuted == "ignore" or self.operation == "subtract" else tuple(sorted(terms))
+        return tuple(sorted(terms)) if self._unordered else terms
 
     def build(self, *, seed: int) -> SumsTask:
         return SumsTask(self, seed)
@@ -133,10 +142,6 @@ class SumsTask:
             if len(chosen) == self.options.heldout:
                 break
             chosen.setdefault(self.options.same(terms), terms)
-        if len(chosen) < self.options.heldout:
-            raise ConfigError(
-                f"task.heldout: only {len(chosen)} different problems can be held out, got {self.options.heldout}"
-            )
         return tuple(chosen.values())
 
     def _heldout_candidates(self) -> Iterator[Terms]:
@@ -151,10 +156,7 @@ class SumsTask:
     @cached_property
     def _listed_train(self) -> tuple[Terms, ...]:
         every = (self._terms(number) for number in range(self.options.space))
-        train = tuple(terms for terms in every if self.options.same(terms) not in self._heldout_keys)
-        if not train:
-            raise ConfigError("task.heldout leaves no problem to train on; hold out fewer, or set task.commuted to 'ignore'")
-        return train
+        return tuple(terms for terms in every if self.options.same(terms) not in self._heldout_keys)
 
     def _draw(self, *key: int | str) -> Terms:
         width = self.options.high - self.options.low + 1

@@ -23,6 +23,7 @@ from toishi.config import Config
 from toishi.display import Display
 from toishi.errors import HealthStop, NumericsError, RecordError
 from toishi.evaluate import Evaluation, evaluate
+from toishi.given import NOTHING_GIVEN, Given
 from toishi.health import Alarm, examine
 from toishi.metrics import sampler_gap, step_metrics, timing_metrics
 from toishi.policy.saving import save_model
@@ -45,17 +46,19 @@ class Result:
     evaluations: tuple[Evaluation, ...]
 
 
-def train(config: Config, folder: Path | str | None = None, display: Display | None = None) -> Result:
+def train(
+    config: Config, folder: Path | str | None = None, display: Display | None = None, given: Given = NOTHING_GIVEN
+) -> Result:
     """Train from the start. `folder` is the run folder to make; by default a new one inside `config.record.folder`."""
     display = display or Display.silent()
-    materials = gather(config)
+    materials = gather(config, given)
     target = Path(folder) if folder is not None else new_folder(config)
     session = start(config, materials, target)
     display.started(session)
     return run(session, display)
 
 
-def resume(folder: Path | str, display: Display | None = None) -> Result:
+def resume(folder: Path | str, display: Display | None = None, given: Given = NOTHING_GIVEN) -> Result:
     """Go on with a run that was interrupted, from its last intact checkpoint (or from the start if it has none)."""
     display = display or Display.silent()
     record = Run.open(Path(folder))
@@ -66,7 +69,7 @@ def resume(folder: Path | str, display: Display | None = None) -> Result:
             f"{folder} has no intact checkpoint to resume from ({'; '.join(reasons) or 'none was written yet'}). "
             "Start again with toishi train"
         )
-    session = restore(config, gather(config), Path(folder), record.run, checkpoint)
+    session = restore(config, gather(config, given), Path(folder), record.run, checkpoint)
     session.writer.undo_after(session.step)
     session.writer.write_event({"step": session.step, "kind": "resumed", "message": f"from {checkpoint.name}", "skipped": list(reasons)})
     record = Run.open(Path(folder))
@@ -213,6 +216,7 @@ def new_folder(config: Config) -> Path:
 
 
 def due(step: int, every: int) -> bool:
+    """Whether something that happens every so many steps (0 = never) happens after this one."""
     return every > 0 and step % every == 0
 
 

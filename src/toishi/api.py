@@ -1,0 +1,101 @@
+"""toishi from Python: `toishi.train`, `toishi.resume`, `toishi.explain`.
+
+Decisions:
+1. The same functions as the command line's, with the same recipes; only task and rewards may be Python objects instead.
+2. They print what the commands print; `quiet=True` prints nothing. What they return is plain data.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+
+from toishi import loop
+from toishi.config import Config, load_config
+from toishi.display import Display
+from toishi.explain.overview import OverviewView, overview, render_overview
+from toishi.explain.render import render_step
+from toishi.explain.step import StepView, step_report
+from toishi.given import given_objects, with_given
+from toishi.loop import Result
+from toishi.recipes import load_recipe
+from toishi.record.reader import Run
+from toishi.rewards import Reward
+from toishi.tasks import Task
+
+AnyRecipe = Config | Mapping[str, Any] | str | Path
+AnyReward = Reward | Callable[..., Any]
+
+
+def train(
+    recipe: AnyRecipe,
+    *,
+    task: Task | None = None,
+    rewards: Sequence[AnyReward] | None = None,
+    weights: Sequence[float] | None = None,
+    overrides: Mapping[str, Any] | None = None,
+    folder: str | Path | None = None,
+    quiet: bool = False,
+) -> Result:
+    """Train a model; everything is in the returned `Result.folder`.
+
+    recipe     name of a built-in recipe, path of a YAML file, a mapping of the same form, or a `Config`
+    task       replaces the recipe's task
+    rewards    replace the recipe's rewards: functions `fn(prompts, completions, completion_ids, **columns)`, or `Reward`s
+    weights    factor of each of `rewards` in the sum (1 by default)
+    overrides  dotted keys, as `--set` on the command line: {"train.steps": 5}
+    folder     the run folder to make; by default a new one inside `record.folder`
+
+    Raises ConfigError, DataError, RewardError, ModelError before a weight changes; HealthStop, NumericsError when training
+    goes wrong.
+
+        toishi.train("sums", overrides={"train.steps": 5})
+    """
+    given = given_objects(task, rewards)
+    config = with_given(read_recipe(recipe, overrides), given, weights)
+    return loop.train(config, folder, _display(quiet), given)
+
+
+def resume(
+    folder: str | Path, *, task: Task | None = None, rewards: Sequence[AnyReward] | None = None, quiet: bool = False
+) -> Result:
+    """Go on with an interrupted run. Python objects that it was started with are given again.
+
+    Raises ConfigError when they are not the same by name, RecordError when there is nothing whole to go on from.
+    """
+    return loop.resume(folder, _display(quiet), given_objects(task, rewards))
+
+
+def explain(folder: str | Path, step: int | None = None, *, quiet: bool = False) -> OverviewView | StepView:
+    """A run step by step, or one of its steps in full: scores, rewards, baselines, advantages, token weights.
+
+    Raises RecordError when the folder is no run, or has no such step.
+    """
+    run, console = Run.open(Path(folder)), Console(quiet=quiet)
+    if step is None:
+        whole = overview(run)
+        render_overview(whole, console)
+        return whole
+    view = step_report(run, step)
+    render_step(view, console)
+    return view
+
+
+def read_recipe(recipe: AnyRecipe, overrides: Mapping[str, Any] | None = None) -> Config:
+    """The configuration, whichever way it was given.
+
+    >>> read_recipe("sums", {"train.steps": 5}).train.steps, read_recipe({"seed": 3}).seed, read_recipe(Config(seed=4)).seed
+    (5, 3, 4)
+    """
+    if isinstance(recipe, Config):
+        return load_config(recipe.model_dump(mode="json"), overrides) if overrides else recipe
+    if isinstance(recipe, Mapping):
+        return load_config(recipe, overrides)
+    return load_recipe(str(recipe), overrides)
+
+
+def _display(quiet: bool) -> Display:
+    return Display.silent() if quiet else Display(Console())

@@ -1,0 +1,38 @@
+"""What a run is (sections.py), and how a recipe is read (reading.py)."""
+
+from toishi.config.reading import load_config, parse_override
+from toishi.config.sections import (
+    CheckpointConfig,
+    Config,
+    EvaluationConfig,
+    HealthConfig,
+    LoraConfig,
+    ModelConfig,
+    OpenSection,
+    OptimizerConfig,
+    RecordConfig,
+    RewardConfig,
+    SamplingConfig,
+    Section,
+    TaskConfig,
+    TrainConfig,
+)
+
+__all__ = [
+    "CheckpointConfig",
+    "Config",
+    "EvaluationConfig",
+    "HealthConfig",
+    "LoraConfig",
+    "ModelConfig",
+    "OpenSection",
+    "OptimizerConfig",
+    "RecordConfig",
+    "RewardConfig",
+    "SamplingConfig",
+    "Section",
+    "TaskConfig",
+    "TrainConfig",
+    "load_config",
+    "parse_override",
+]

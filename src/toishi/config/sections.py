@@ -1,0 +1,190 @@
+"""What a run is, as nested frozen values.
+
+Decisions:
+1. Impossible combinations fail here, before any model loads.
+2. The defaults are a setting that was run and works; a recipe shows only what it changes.
+3. You state prompts per step and group size; everything else about batches is derived from them.
+4. A task and a reward are a `name` plus that task's or reward's own options, which the task or reward itself validates.
+5. Every key says what it means: docs/recipes.md is printed from here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from toishi.algorithms.rows import Algorithm, algorithm
+
+
+class Section(BaseModel):
+    """A frozen part of the configuration that refuses unknown keys."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class OpenSection(BaseModel):
+    """A `name` and free options, which the named thing validates when it is built."""
+
+    model_config = ConfigDict(frozen=True, extra="allow")
+    name: str = Field(description="which one")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
+
+
+class LoraConfig(Section):
+    """Adapters instead of all weights."""
+
+    rank: int = Field(16, ge=1, description="rank of the adapter matrices")
+    alpha: float = Field(32.0, gt=0, description="adapter scale is alpha / rank")
+    target_modules: str | tuple[str, ...] = Field("all-linear", description="module names, or 'all-linear'")
+
+
+class ModelConfig(Section):
+    """Which model, and how it is held."""
+
+    name: str = Field("bundled", description="'bundled', a folder, or a hub id of a causal language model")
+    revision: str | None = Field(None, description="hub revision")
+    dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
+        "auto", description="compute precision; masters stay fp32. 'auto' measures once which is faster here"
+    )
+    device: str = Field("auto", description="'auto', 'cpu', 'cuda', 'cuda:1', 'mps'")
+    lora: LoraConfig | None = Field(None, description="train LoRA adapters instead of all weights")
+    adapter: str | None = Field(None, description="folder of an existing adapter to continue from")
+    chat_template: str | None = Field(None, description="Jinja chat template that replaces the tokenizer's")
+    trust_remote_code: bool = Field(False, description="run Python code that comes with a hub model")
+
+
+class TaskConfig(OpenSection):
+    """Where prompts come from: a task's name and that task's options."""
+
+    name: str = Field("sums", description="sums, json_keys, describe, file, hub or reasoning_gym; its options stand beside it")
+
+
+class RewardConfig(OpenSection):
+    """What judges answers: a reward's name, its weight and that reward's options."""
+
+    name: str = Field(
+        description="number, exact, format, length, json_keys, or a name of your own with `function` or `kind`; options beside it"
+    )
+    weight: float = Field(1.0, description="factor in the weighted sum")
+
+
+class SamplingConfig(Section):
+    """How answers are drawn."""
+
+    temperature: float = Field(1.0, gt=0, description="of sampling; log-probs and entropy are taken at it too")
+    top_p: float = Field(1.0, gt=0, le=1, description="below 1 makes the data off-policy: refused without a correction")
+    top_k: int = Field(0, ge=0, description="only the k most likely tokens; 0 = off")
+    min_p: float = Field(0.0, ge=0, lt=1, description="only tokens with this share of the likeliest; 0 = off")
+    max_new_tokens: int = Field(64, ge=1, description="longer answers are cut there and count as truncated")
+    max_prompt_tokens: int = Field(1024, ge=1, description="longer prompts are refused and listed, never cut")
+    stop: tuple[str, ...] = Field((), description="stop strings besides the model's stop ids")
+
+
+class TrainConfig(Section):
+    """How much is sampled and how often it is used."""
+
+    steps: int = Field(30, ge=0, description="training steps; each samples, scores and updates once")
+    prompts_per_step: int = Field(4, ge=1, description="distinct prompts sampled in a step (P)")
+    group_size: int = Field(8, ge=1, description="completions per prompt (G)")
+    inner_epochs: int = Field(1, ge=1, description="passes over the same samples")
+    minibatches: int = Field(1, ge=1, description="optimizer updates per pass; groups are never split")
+    micro_batch_tokens: int = Field(4096, ge=1, description="packed tokens per forward pass; does not change the result")
+    refill_rounds: int = Field(
+        0, ge=0, description="DAPO: sample further prompts, at most this many extra rounds, until enough groups are mixed"
+    )
+
+
+class OptimizerConfig(Section):
+    """How a gradient becomes changed weights."""
+
+    name: Literal["adamw", "sgd"] = Field("adamw", description="the rule that turns a gradient into a weight change")
+    lr: float = Field(1e-5, gt=0, description="learning rate after the warm-up")
+    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW: decay of its two running means")
+    eps: float = Field(1e-8, gt=0, description="AdamW: added to the divisor")
+    momentum: float = Field(0.0, ge=0, lt=1, description="SGD only")
+    weight_decay: float = Field(0.0, ge=0, description="pulls all weights towards 0; moves them without any reward")
+    max_grad_norm: float | None = Field(1.0, gt=0, description="longer gradients are shortened to this; null = never")
+    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to lr")
+    decay: Literal["none", "linear", "cosine"] = Field("none", description="of the learning rate after the warm-up, to 0")
+
+
+class EvaluationConfig(Section):
+    """When and how held-out prompts are measured."""
+
+    every: int = Field(10, ge=0, description="steps between evaluations during training; 0 = only before and after")
+    prompts: int = Field(64, ge=0, description="held-out prompts before and after; 0 = no evaluation")
+    prompts_during: int = Field(32, ge=1, description="the first so many held-out prompts are used during training")
+    samples: int = Field(8, ge=1, description="samples per prompt before and after, at the sampling temperature")
+    greedy: bool = Field(True, description="one greedy answer per prompt as well")
+
+
+class CheckpointConfig(Section):
+    """When the run is saved, and what is kept."""
+
+    every: int = Field(10, ge=0, description="steps between checkpoints; 0 = only first and last")
+    keep_last: int = Field(1, ge=1, description="so many of the newest are kept, besides the first")
+    anchor_every: int = Field(0, ge=0, description="keep every K-th step's checkpoint for ever (replay anchors); 0 = off")
+    keep_best: bool = Field(True, description="keep the one with the best held-out value")
+
+
+class RecordConfig(Section):
+    """What is written, and where."""
+
+    folder: str = Field("runs", description="a run's folder is made inside this one")
+    tokens: bool = Field(True, description="write per-token streams")
+
+
+class HealthConfig(Section):
+    """Limits of the live rules; `action` of a rule is 'warn', 'stop' or 'off'. See docs/health.md."""
+
+    actions: Mapping[str, Literal["warn", "stop", "off"]] = Field(default_factory=dict, description="rule -> action")
+    limits: Mapping[str, float] = Field(default_factory=dict, description="rule -> limit, in place of the table's")
+    max_failed_share: float = Field(0.5, ge=0, le=1, description="stop when more rewards than this fail in a step")
+    max_sampler_gap: float | None = Field(
+        None, gt=0, description="limit of mean |log-prob(sampler) - log-prob(trainer)| at the first step; null = by precision"
+    )
+
+
+class Config(Section):
+    """One run."""
+
+    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$", description="begins the run folder's name")
+    description: str = Field("", description="one line for people")
+    seed: int = Field(0, ge=0, description="every random number of the run is derived from it")
+    model: ModelConfig = ModelConfig()
+    task: TaskConfig = TaskConfig()
+    rewards: tuple[RewardConfig, ...] = Field((RewardConfig(name="number"),), description="summed by weight, parts kept")
+    algorithm: Algorithm = Field(default_factory=lambda: algorithm("grpo"), description="a row by name, or a row with changes")
+    sampling: SamplingConfig = SamplingConfig()
+    train: TrainConfig = TrainConfig()
+    optimizer: OptimizerConfig = OptimizerConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
+    record: RecordConfig = RecordConfig()
+    health: HealthConfig = HealthConfig()
+
+    @model_validator(mode="after")
+    def _possible(self) -> Config:
+        row, sampling, train = self.algorithm, self.sampling, self.train
+        truncated_support = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
+        if truncated_support and row.off_policy == "none":
+            raise ValueError(
+                "sampling.top_p/top_k/min_p change the distribution that answers come from, so the data would be "
+                "off-policy without a word; set them to 1/0/0, or set algorithm.off_policy to a correction"
+            )
+        if row.needs_group and train.group_size < 2:
+            raise ValueError(
+                f"algorithm '{row.name}' compares answers to the same prompt (baseline {row.baseline}, scale {row.scale}): "
+                f"train.group_size must be at least 2, got {train.group_size}"
+            )
+        if train.minibatches > train.prompts_per_step:
+            raise ValueError(
+                f"train.minibatches={train.minibatches} is more than train.prompts_per_step={train.prompts_per_step}: "
+                "groups are never split, so there is at least one prompt per minibatch"
+            )
+        return self

@@ -1,0 +1,60 @@
+"""Small groups, rollouts and settings for the tests of the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+
+from tests.tiny import tiny_model
+from toishi.algorithms.rows import Algorithm, algorithm
+from toishi.config import OptimizerConfig, TrainConfig
+from toishi.policy.policy import Policy
+from toishi.types import Completion, Group, Prompt, Rollout, RolloutId
+from toishi.update import UpdateSettings
+
+
+def completion(ids: Sequence[int], loss_mask: Sequence[int] | None = None) -> Completion:
+    return Completion(
+        token_ids=tuple(ids),
+        loss_mask=tuple(loss_mask or [1] * len(ids)),
+        sampled_logprobs=(-1.0,) * len(ids),
+        entropies=(1.0,) * len(ids),
+        text="text",
+        finish_reason="stop",
+    )
+
+
+def group(
+    number: int, prompt_ids: Sequence[int], answers: Sequence[Sequence[int]], rewards: Sequence[float | None], step: int = 1
+) -> Group:
+    prompt = Prompt(id=f"p{number}", text="?", token_ids=tuple(prompt_ids))
+    rollouts = tuple(
+        Rollout(id=RolloutId(step, number, member), prompt=prompt, completion=completion(ids), reward=reward)
+        for member, (ids, reward) in enumerate(zip(answers, rewards, strict=True))
+    )
+    return Group(prompt=prompt, rollouts=rollouts)
+
+
+def two_groups() -> tuple[Group, Group]:
+    """Uneven prompts and answers; one answer of a single token."""
+    return (
+        group(0, [5, 6, 7, 8], [[9, 10, 4], [11, 4], [12], [9, 13, 14, 15, 4]], [1.0, 0.0, 0.5, 0.0]),
+        group(1, [20, 21], [[22, 4], [23, 24, 25, 4], [26, 27, 4]], [0.0, 1.0, 0.3]),
+    )
+
+
+def tiny_policy(family: str = "llama", dtype: torch.dtype = torch.float64) -> Policy:
+    return Policy(tiny_model(family, dtype=torch.float64 if dtype == torch.float64 else torch.float32), compute_dtype=dtype)
+
+
+def settings(row: Algorithm | str = "grpo", *, shared_prompt: bool = True, lr: float = 0.1, **train: int) -> UpdateSettings:
+    return UpdateSettings(
+        algorithm=algorithm(row) if isinstance(row, str) else row,
+        train=TrainConfig(**train),
+        optimizer=OptimizerConfig(name="sgd", lr=lr, max_grad_norm=None),
+        temperature=0.7,
+        max_new_tokens=8,
+        shared_prompt=shared_prompt,
+        seed=0,
+    )
