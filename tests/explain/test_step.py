@@ -220,7 +220,8 @@ def test_steps_worth_a_look() -> None:
     quiet = [{"step": step, "reward/mean": 0.5, "update/grad_norm": 1.0, "answers/unscored": 0} for step in range(1, 6)]
     assert worth_a_look(quiet, []) == []
     loud = [*quiet, {"step": 6, "reward/mean": 0.25, "update/grad_norm": 9.0, "answers/unscored": 2}]
-    assert worth_a_look(loud, [{"kind": "health", "step": 2}, {"kind": "checkpoint", "step": 3}]) == [
+    events = [{"kind": "health", "step": 2}, {"kind": "checkpoint", "step": 3}, {"kind": "health", "step": 4, "action": "note"}]
+    assert worth_a_look(loud, events) == [
         (2, "health warning"),
         (6, "largest fall of the mean reward (-0.250); largest gradient norm (9); 2 answers without a reward"),
     ]
@@ -244,5 +245,7 @@ def test_curve_heights_are_the_values() -> None:
     chart = reward_curve(lines, 11, height=2).splitlines()
     assert chart[1] == "1.00 ┤   ▄█"
     assert chart[2] == "0.00 ┤▁▄███"
+    close = reward_curve([{"step": 1, "reward/mean": 0.5101}, {"step": 2, "reward/mean": 0.5199}], 40, height=2)
+    assert [line[:6] for line in close.splitlines()[1:3]] == ["0.5199", "0.5101"]
     assert sparkline([0.0, 1.0]) == "▁█"
     assert sparkline([]) == ""

@@ -88,7 +88,7 @@ def test_the_scripted_task_gives_what_it_was_given() -> None:
     ("name", "options", "question"),
     [
         ("describe", {}, "Describe an owl in one sentence."),
-        ("json_keys", {}, 'Reply with a JSON object with the keys "name" and "color" describing an owl.'),
+        ("json_keys", {}, 'Write a JSON object with the keys "name" and "color" for an owl. Answer with just the JSON.'),
         ("json_keys", {"keys": ["name"], "template": "{thing}: {keys}, {x}"}, 'an owl: "name", {x}'),
         ("json_keys", {"keys": ["a", "b", "c"], "template": "{keys}, {thing}"}, '"a", "b" and "c", an owl'),
     ],

@@ -38,105 +38,115 @@ class OpenSection(BaseModel):
 class LoraConfig(Section):
     """Adapters instead of all weights."""
 
-    rank: int = Field(16, ge=1, description="rank of the adapter matrices")
-    alpha: float = Field(32.0, gt=0, description="adapter scale is alpha / rank")
-    target_modules: str | tuple[str, ...] = Field("all-linear", description="module names, or 'all-linear'")
+    rank: int = Field(default=16, ge=1, description="rank of the adapter matrices")
+    alpha: float = Field(default=32.0, gt=0, description="adapter scale is alpha / rank")
+    target_modules: str | tuple[str, ...] = Field(default="all-linear", description="module names, or 'all-linear'")
 
 
 class ModelConfig(Section):
     """Which model, and how it is held."""
 
-    name: str = Field("bundled", description="'bundled', a folder, or a hub id of a causal language model")
-    revision: str | None = Field(None, description="hub revision")
+    name: str = Field(default="bundled", description="'bundled', a folder, or a hub id of a causal language model")
+    revision: str | None = Field(default=None, description="hub revision")
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
-        "auto", description="compute precision; masters stay fp32. 'auto' measures once which is faster here"
+        default="auto", description="compute precision; masters stay fp32. 'auto' measures once which is faster here"
     )
-    device: str = Field("auto", description="'auto', 'cpu', 'cuda', 'cuda:1', 'mps'")
-    lora: LoraConfig | None = Field(None, description="train LoRA adapters instead of all weights")
-    adapter: str | None = Field(None, description="folder of an existing adapter to continue from")
-    chat_template: str | None = Field(None, description="Jinja chat template that replaces the tokenizer's")
-    trust_remote_code: bool = Field(False, description="run Python code that comes with a hub model")
+    device: str = Field(default="auto", description="'auto', 'cpu', 'cuda', 'cuda:1', 'mps'")
+    lora: LoraConfig | None = Field(default=None, description="train LoRA adapters instead of all weights")
+    adapter: str | None = Field(default=None, description="folder of an existing adapter to continue from")
+    chat_template: str | None = Field(default=None, description="Jinja chat template that replaces the tokenizer's")
+    trust_remote_code: bool = Field(default=False, description="run Python code that comes with a hub model")
 
 
 class TaskConfig(OpenSection):
     """Where prompts come from: a task's name and that task's options."""
 
-    name: str = Field("sums", description="sums, json_keys, describe, file, hub or reasoning_gym; its options stand beside it")
+    name: str = Field(
+        default="sums", description="sums, json_keys, describe, file, hub or reasoning_gym; its options stand beside it"
+    )
 
 
 class RewardConfig(OpenSection):
     """What judges answers: a reward's name, its weight and that reward's options."""
 
     name: str = Field(
-        description="number, exact, format, length, json_keys, or a name of your own with `function` or `kind`; options beside it"
+        description="number, exact, format, length, json_keys, or your own name with `function` or `kind`; options beside it"
     )
-    weight: float = Field(1.0, description="factor in the weighted sum")
+    weight: float = Field(default=1.0, description="factor in the weighted sum")
 
 
 class SamplingConfig(Section):
     """How answers are drawn."""
 
-    temperature: float = Field(1.0, gt=0, description="of sampling; log-probs and entropy are taken at it too")
-    top_p: float = Field(1.0, gt=0, le=1, description="below 1 makes the data off-policy: refused without a correction")
-    top_k: int = Field(0, ge=0, description="only the k most likely tokens; 0 = off")
-    min_p: float = Field(0.0, ge=0, lt=1, description="only tokens with this share of the likeliest; 0 = off")
-    max_new_tokens: int = Field(64, ge=1, description="longer answers are cut there and count as truncated")
-    max_prompt_tokens: int = Field(1024, ge=1, description="longer prompts are refused and listed, never cut")
-    stop: tuple[str, ...] = Field((), description="stop strings besides the model's stop ids")
+    temperature: float = Field(default=1.0, gt=0, description="of sampling; log-probs and entropy are taken at it too")
+    top_p: float = Field(default=1.0, gt=0, le=1, description="below 1 makes the data off-policy: refused without a correction")
+    top_k: int = Field(default=0, ge=0, description="only the k most likely tokens; 0 = off")
+    min_p: float = Field(default=0.0, ge=0, lt=1, description="only tokens with this share of the likeliest; 0 = off")
+    max_new_tokens: int = Field(default=64, ge=1, description="longer answers are cut there and count as truncated")
+    max_prompt_tokens: int = Field(default=1024, ge=1, description="longer prompts are refused and listed, never cut")
+    stop: tuple[str, ...] = Field(default=(), description="stop strings besides the model's stop ids")
 
 
 class TrainConfig(Section):
     """How much is sampled and how often it is used."""
 
-    steps: int = Field(30, ge=0, description="training steps; each samples, scores and updates once")
-    prompts_per_step: int = Field(4, ge=1, description="distinct prompts sampled in a step (P)")
-    group_size: int = Field(8, ge=1, description="completions per prompt (G)")
-    inner_epochs: int = Field(1, ge=1, description="passes over the same samples")
-    minibatches: int = Field(1, ge=1, description="optimizer updates per pass; groups are never split")
-    micro_batch_tokens: int = Field(4096, ge=1, description="packed tokens per forward pass; does not change the result")
+    steps: int = Field(default=30, ge=0, description="training steps; each samples, scores and updates once")
+    prompts_per_step: int = Field(default=4, ge=1, description="distinct prompts sampled in a step (P)")
+    group_size: int = Field(default=8, ge=1, description="completions per prompt (G)")
+    inner_epochs: int = Field(default=1, ge=1, description="passes over the same samples")
+    minibatches: int = Field(default=1, ge=1, description="optimizer updates per pass; groups are never split")
+    micro_batch_tokens: int = Field(
+        default=4096, ge=1, description="packed tokens per forward pass; does not change the result"
+    )
     refill_rounds: int = Field(
-        0, ge=0, description="DAPO: sample further prompts, at most this many extra rounds, until enough groups are mixed"
+        default=0,
+        ge=0,
+        description="DAPO: sample further prompts, at most this many extra rounds, until enough groups are mixed",
     )
 
 
 class OptimizerConfig(Section):
     """How a gradient becomes changed weights."""
 
-    name: Literal["adamw", "sgd"] = Field("adamw", description="the rule that turns a gradient into a weight change")
-    lr: float = Field(1e-5, gt=0, description="learning rate after the warm-up")
-    betas: tuple[float, float] = Field((0.9, 0.999), description="AdamW: decay of its two running means")
-    eps: float = Field(1e-8, gt=0, description="AdamW: added to the divisor")
-    momentum: float = Field(0.0, ge=0, lt=1, description="SGD only")
-    weight_decay: float = Field(0.0, ge=0, description="pulls all weights towards 0; moves them without any reward")
-    max_grad_norm: float | None = Field(1.0, gt=0, description="longer gradients are shortened to this; null = never")
-    warmup_steps: int = Field(0, ge=0, description="steps in which the learning rate rises to lr")
-    decay: Literal["none", "linear", "cosine"] = Field("none", description="of the learning rate after the warm-up, to 0")
+    name: Literal["adamw", "sgd"] = Field(default="adamw", description="the rule that turns a gradient into a weight change")
+    lr: float = Field(default=1e-5, gt=0, description="learning rate after the warm-up")
+    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW: decay of its two running means")
+    eps: float = Field(default=1e-8, gt=0, description="AdamW: added to the divisor")
+    momentum: float = Field(default=0.0, ge=0, lt=1, description="SGD only")
+    weight_decay: float = Field(default=0.0, ge=0, description="pulls all weights towards 0; moves them without any reward")
+    max_grad_norm: float | None = Field(default=1.0, gt=0, description="longer gradients are shortened to this; null = never")
+    warmup_steps: int = Field(default=0, ge=0, description="steps in which the learning rate rises to lr")
+    decay: Literal["none", "linear", "cosine"] = Field(
+        default="none", description="of the learning rate after the warm-up, to 0"
+    )
 
 
 class EvaluationConfig(Section):
     """When and how held-out prompts are measured."""
 
-    every: int = Field(10, ge=0, description="steps between evaluations during training; 0 = only before and after")
-    prompts: int = Field(64, ge=0, description="held-out prompts before and after; 0 = no evaluation")
-    prompts_during: int = Field(32, ge=1, description="the first so many held-out prompts are used during training")
-    samples: int = Field(8, ge=1, description="samples per prompt before and after, at the sampling temperature")
-    greedy: bool = Field(True, description="one greedy answer per prompt as well")
+    every: int = Field(default=10, ge=0, description="steps between evaluations during training; 0 = only before and after")
+    prompts: int = Field(default=64, ge=0, description="held-out prompts before and after; 0 = no evaluation")
+    prompts_during: int = Field(default=32, ge=1, description="the first so many held-out prompts are used during training")
+    samples: int = Field(default=8, ge=1, description="samples per prompt before and after, at the sampling temperature")
+    greedy: bool = Field(default=True, description="one greedy answer per prompt as well")
 
 
 class CheckpointConfig(Section):
     """When the run is saved, and what is kept."""
 
-    every: int = Field(10, ge=0, description="steps between checkpoints; 0 = only first and last")
-    keep_last: int = Field(1, ge=1, description="so many of the newest are kept, besides the first")
-    anchor_every: int = Field(0, ge=0, description="keep every K-th step's checkpoint for ever (replay anchors); 0 = off")
-    keep_best: bool = Field(True, description="keep the one with the best held-out value")
+    every: int = Field(default=10, ge=0, description="steps between checkpoints; 0 = only first and last")
+    keep_last: int = Field(default=1, ge=1, description="so many of the newest are kept, besides the first")
+    anchor_every: int = Field(
+        default=0, ge=0, description="keep every K-th step's checkpoint for ever (replay anchors); 0 = off"
+    )
+    keep_best: bool = Field(default=True, description="keep the one with the best held-out value")
 
 
 class RecordConfig(Section):
     """What is written, and where."""
 
-    folder: str = Field("runs", description="a run's folder is made inside this one")
-    tokens: bool = Field(True, description="write per-token streams")
+    folder: str = Field(default="runs", description="a run's folder is made inside this one")
+    tokens: bool = Field(default=True, description="write per-token streams")
 
 
 class HealthConfig(Section):
@@ -144,21 +154,25 @@ class HealthConfig(Section):
 
     actions: Mapping[str, Literal["warn", "stop", "off"]] = Field(default_factory=dict, description="rule -> action")
     limits: Mapping[str, float] = Field(default_factory=dict, description="rule -> limit, in place of the table's")
-    max_failed_share: float = Field(0.5, ge=0, le=1, description="stop when more rewards than this fail in a step")
+    max_failed_share: float = Field(default=0.5, ge=0, le=1, description="stop when more rewards than this fail in a step")
     max_sampler_gap: float | None = Field(
-        None, gt=0, description="limit of mean |log-prob(sampler) - log-prob(trainer)| at the first step; null = by precision"
+        default=None,
+        gt=0,
+        description="limit of mean |log-prob(sampler) - log-prob(trainer)| at the first step; null = by precision",
     )
 
 
 class Config(Section):
     """One run."""
 
-    name: str = Field("run", pattern=r"^[A-Za-z0-9._-]+$", description="begins the run folder's name")
-    description: str = Field("", description="one line for people")
-    seed: int = Field(0, ge=0, description="every random number of the run is derived from it")
+    name: str = Field(default="run", pattern=r"^[A-Za-z0-9._-]+$", description="begins the run folder's name")
+    description: str = Field(default="", description="one line for people")
+    seed: int = Field(default=0, ge=0, description="every random number of the run is derived from it")
     model: ModelConfig = ModelConfig()
     task: TaskConfig = TaskConfig()
-    rewards: tuple[RewardConfig, ...] = Field((RewardConfig(name="number"),), description="summed by weight, parts kept")
+    rewards: tuple[RewardConfig, ...] = Field(
+        default=(RewardConfig(name="number"),), description="summed by weight, parts kept"
+    )
     algorithm: Algorithm = Field(default_factory=lambda: algorithm("grpo"), description="a row by name, or a row with changes")
     sampling: SamplingConfig = SamplingConfig()
     train: TrainConfig = TrainConfig()

@@ -28,7 +28,8 @@ def reward_curve(metrics: Sequence[Mapping[str, Any]], width: int, *, key: str =
     if not known:
         return ""
     low, high = min(known), max(known)
-    labels = [f"{high:.2f}", f"{low:.2f}"]
+    digits = 2 if high - low >= 0.05 or high == low else 4
+    labels = [f"{high:.{digits}f}", f"{low:.{digits}f}"]
     margin = max(map(len, labels))
     columns = _columns(values, max(1, width - margin - 2))
     rows = [_row(columns, low, high, line, height) for line in reversed(range(height))]

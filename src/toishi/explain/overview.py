@@ -83,7 +83,7 @@ def worth_a_look(metrics: Sequence[Line], events: Sequence[Line]) -> list[tuple[
     if unscored > 0:
         found.setdefault(step, []).append(f"{unscored:.0f} answers without a reward")
     for event in events:
-        if event.get("kind") == "health" and event.get("step"):
+        if event.get("kind") == "health" and event.get("step") and event.get("action") != "note":
             found.setdefault(event["step"], []).append("health warning")
     return [(step, "; ".join(dict.fromkeys(reasons))) for step, reasons in sorted(found.items())]
 
@@ -106,7 +106,7 @@ def render_overview(view: OverviewView, console: Console) -> None:
         console.print(_evaluations_table(view.evaluations))
     for event in view.events:
         step = "" if event.get("step") is None else f"step {event['step']}: "
-        style = "" if event.get("kind") in ("checkpoint", "resumed") else "yellow"
+        style = "" if event.get("kind") in ("checkpoint", "resumed") or event.get("action") == "note" else "yellow"
         _print(console, f"{event.get('kind')}: {step}{event.get('message')}", style=style)
     for number, reason in view.look_at:
         _print(console, f"step {number} is worth a look: {reason}")
@@ -117,9 +117,8 @@ def render_overview(view: OverviewView, console: Console) -> None:
 def _steps_table(steps: Sequence[Mapping[str, Any]]) -> Table:
     """At most MAX_LINES lines, evenly spread; the trend column has one character for each of the last steps up to that line."""
     every = max(1, -(-len(steps) // MAX_LINES))
-    table = Table(
-        box=box.SIMPLE_HEAD, pad_edge=False, title=f"every {every}th step" if every > 1 else None, title_justify="left"
-    )
+    title = f"every {every}th step" if every > 1 else None
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, title_justify="left")
     columns = {name: column for name, column in _STEP_COLUMNS.items() if any(step.get(column[0]) is not None for step in steps)}
     for name in ("step", *columns, "trend"):
         table.add_column(name, justify="left" if name == "trend" else "right", no_wrap=True)

@@ -75,7 +75,7 @@ class JsonKeys(_Topics):
     """Options of the task `json_keys`, for the reward of the same name with the same keys."""
 
     keys: Annotated[tuple[str, ...], Field(min_length=1)] = ("name", "color")
-    template: str = "Reply with a JSON object with the keys {keys} describing {thing}."
+    template: str = "Write a JSON object with the keys {keys} for {thing}. Answer with just the JSON."
 
     def build(self, *, seed: int) -> ListedTask:
         *most, last = [f'"{key}"' for key in self.keys]
