@@ -16,9 +16,10 @@ from typing import Any
 
 import numpy as np
 import torch
-from tiny_model import save_tiny_model
 from torch import Tensor
 from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from tiny_model import save_tiny_model
 
 PROMPTS = ("1+2=", "13+4=", "5+5=", "9+18=", "7-3=", "6+1=")
 SEED, STEPS, PROMPTS_PER_STEP, GROUP_SIZE, MAX_NEW_TOKENS = 0, 3, 2, 6, 8
@@ -56,7 +57,8 @@ def sample(model: Any, prompt: list[int], key: tuple[int, ...]) -> list[int]:
     """One answer: each token is where the cumulative distribution passes its uniform number."""
     answer: list[int] = []
     for uniform in uniforms(key, MAX_NEW_TOKENS):
-        logits = model(input_ids=torch.tensor([prompt + answer])).logits[0, -1]
+        ids = torch.tensor([prompt + answer])
+        logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, -1]
         cumulative = logits.softmax(-1).cumsum(-1)
         answer.append(int(torch.searchsorted(cumulative, uniform * cumulative[-1], right=True)))
         if answer[-1] == END:  # the stop token was sampled: it belongs to the answer and is trained like any other
@@ -96,7 +98,7 @@ def grpo_loss(logprobs: Tensor, old_logprobs: Tensor, mask: Tensor, advantages: 
 def update(model: Any, optimizer: torch.optim.Optimizer, loss: Tensor) -> None:
     """One optimizer step, with a gradient no longer than the limit."""
     optimizer.zero_grad()
-    loss.backward()
+    torch.autograd.backward(loss)
     gradients = [weight.grad for weight in model.parameters() if weight.grad is not None]
     norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
     for gradient in gradients:
@@ -139,5 +141,5 @@ if __name__ == "__main__":
     with tempfile.TemporaryDirectory() as scratch:
         for number, found in enumerate(train(save_tiny_model(Path(scratch)))[0], start=1):
             mean = sum(found.rewards) / len(found.rewards)
-            losses = ", ".join(f"{loss:+.6f}" for loss in found.losses)
+            losses = ", ".join(f"{round(loss, 6) + 0.0:.6f}" for loss in found.losses)
             print(f"step {number}: mean reward {mean:.3f}, losses of the two updates {losses}")

@@ -58,3 +58,9 @@ def settings(row: Algorithm | str = "grpo", *, shared_prompt: bool = True, lr: f
         shared_prompt=shared_prompt,
         seed=0,
     )
+
+
+def vowels(completions: list[list[dict[str, str]]], **columns: object) -> list[float]:
+    """A reward that a random model can raise: the share of characters that are vowels."""
+    texts = [completion[0]["content"] for completion in completions]
+    return [sum(letter in "aeiou" for letter in text) / max(1, len(text)) for text in texts]

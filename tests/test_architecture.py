@@ -18,7 +18,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     1: ("ops",),
     2: ("algorithms", "config"),
     3: ("policy", "engines", "tasks", "rewards", "packages", "record"),
-    4: ("rollout", "scoring", "packing", "update", "metrics", "explain"),
+    4: ("rollout", "scoring", "packing", "update", "metrics", "explanation"),
     5: (
         *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health", "forecast", "memory", "sampler"),
         *("check", "display", "display_tables"),
@@ -36,7 +36,7 @@ FREE_LAYERS = {5, 6, 7}
 # Parts that see less than their height would allow.
 ONLY: dict[str, frozenset[str]] = {
     "record": frozenset({"types", "errors"}),
-    "explain": frozenset({"types", "errors", "ops", "algorithms", "record"}),
+    "explanation": frozenset({"types", "errors", "ops", "algorithms", "record"}),
     "ops": frozenset(),
     "types": frozenset(),
     "errors": frozenset(),

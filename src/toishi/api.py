@@ -16,9 +16,9 @@ from rich.console import Console
 from toishi import loop
 from toishi.config import Config, load_config
 from toishi.display import Display
-from toishi.explain.overview import OverviewView, overview, render_overview
-from toishi.explain.render import render_step
-from toishi.explain.step import StepView, step_report
+from toishi.explanation.overview import OverviewView, overview, render_overview
+from toishi.explanation.render import render_step
+from toishi.explanation.step import StepView, step_report
 from toishi.given import given_objects, with_given
 from toishi.loop import Result
 from toishi.recipes import load_recipe

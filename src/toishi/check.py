@@ -29,7 +29,7 @@ from toishi.session import sampling_of
 from toishi.tasks.base import Task
 from toishi.types import Prompt
 
-FORECAST_PROMPTS = 6
+FORECAST_PROMPTS = 8
 
 
 @dataclass(kw_only=True)
@@ -37,7 +37,7 @@ class CheckReport:
     """What was found; the parts that could not be looked at (because an earlier one failed) are None or empty.
 
     dry_run   what the rewards said of made-up answers to one real row
-    examples  (text, reward) of one sampled group's answers to `example_prompt`
+    examples  (text, reward, cut at the limit) of one sampled group's answers to `example_prompt`
     """
 
     config: Config
@@ -52,7 +52,7 @@ class CheckReport:
     memory: MemoryEstimate | None = None
     forecast: Forecast | None = None
     example_prompt: str = ""
-    examples: tuple[tuple[str, float | None], ...] = ()
+    examples: tuple[tuple[str, float | None, bool], ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -159,7 +159,7 @@ def _check_signal(report: CheckReport, sampler: Sampler, task: Task, rewards: Se
     report.forecast = forecast(groups, group_size=size, compares=config.algorithm.needs_group)
     shown = next((group for group in groups if not group.is_tied), groups[0])
     report.example_prompt = shown.prompt.shown
-    report.examples = tuple((rollout.completion.text, rollout.reward) for rollout in shown.rollouts)
+    report.examples = tuple((one.completion.text, one.reward, one.completion.is_truncated) for one in shown.rollouts)
     if report.forecast.verdict != "go":
         report.warn("sampling", f"{report.forecast.verdict}: {report.forecast.why}")
     if report.forecast.truncated > 0.5:

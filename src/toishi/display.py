@@ -31,9 +31,9 @@ from toishi.display_tables import (
     plan,
     step_line,
 )
-from toishi.explain.curve import reward_curve
-from toishi.explain.render import render_group
-from toishi.explain.step import step_report
+from toishi.explanation.curve import reward_curve
+from toishi.explanation.render import render_group
+from toishi.explanation.step import step_report
 from toishi.record import Run
 
 if TYPE_CHECKING:
@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from toishi.types import StepReport
 
 RUNNING_MEAN_STEPS = 5
+_ALARM_STYLE = {"note": "dim", "warn": "yellow", "stop": "bold red"}
 
 
 class Display:
@@ -124,7 +125,7 @@ class Display:
 
     def alarm(self, alarm: Alarm) -> None:
         """What a health rule saw, and what to do about it."""
-        self._print(Text(alarm.text, style="bold red" if alarm.action == "stop" else "yellow"))
+        self.console.print(Text(alarm.text, style=_ALARM_STYLE[alarm.action]))
 
     def ended(self, session: Session, finished: bool) -> None:
         """The result: before and after, the reward curve, one group, and where to look next."""

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 NOTE_ON_EVALUATION = "held-out: mean reward [95% interval] on prompts that are never trained on"
 NOTE_ON_STEPS = (
     "reward: mean of the step's answers. mixed: groups whose answers got different rewards; by comparison, only these teach. "
-    "The loss is not shown: near 0 is normal here and says nothing about learning. Watch reward and gradient norm."
+    "The loss says nothing about learning here and is not shown: near 0 is normal. Watch reward and gradient norm."
 )
 _COLUMNS = (
     ("step", 5),
@@ -160,9 +160,8 @@ def before_after(evaluations: Sequence[Evaluation]) -> Table | None:
     ):
         moves = [(getattr(first, attribute), getattr(last, attribute)) for first, last in pairs]
         if any(value is not None for move in moves for value in move):
-            table.add_row(
-                label, *(f"{number(before, digits)} → {number(after, digits)}" for before, after in moves), style="dim"
-            )
+            cells = (f"{number(before, digits)} → {number(after, digits)}" for before, after in moves)
+            table.add_row(label, *cells, style="dim")
     return table
 
 

@@ -112,7 +112,7 @@ def judge(mixed: float, rewards: Sequence[float], *, compares: bool) -> tuple[Ve
     if mixed >= GO_SHARE:
         return "go", "enough groups hold both better and worse answers to learn from"
     if mixed >= NO_GO_SHARE:
-        return "doubtful", f"fewer than half of the groups teach, so steps are partly wasted: {_remedy(rewards)}"
+        return "doubtful", f"fewer than half of the groups would teach: a slow start. If it stays so, {_remedy(rewards)}"
     return "no-go", f"hardly any group teaches: {_remedy(rewards)}"
 
 

@@ -25,6 +25,7 @@ from toishi.errors import HealthStop, NumericsError, RecordError
 from toishi.evaluate import Evaluation, evaluate
 from toishi.given import NOTHING_GIVEN, Given
 from toishi.health import Alarm, examine
+from toishi.health.numerics import GAP_LIMITS
 from toishi.metrics import sampler_gap, step_metrics, timing_metrics
 from toishi.policy.saving import save_model
 from toishi.record.reader import Run
@@ -75,6 +76,7 @@ def resume(folder: Path | str, display: Display | None = None, given: Given = NO
     record = Run.open(Path(folder))
     session.metrics = list(record.metrics)
     session.evaluations = [Evaluation.from_record(line) for line in record.evaluations]
+    session.said = {event["rule"] for event in record.events if event["kind"] == "health"}
     display.resumed(session, reasons)
     return run(session, display)
 
@@ -83,9 +85,9 @@ def run(session: Session, display: Display) -> Result:
     """Steps until the last one, an interrupt, or a health stop; evaluations and checkpoints when due."""
     config = session.config
     with Stopper() as stopper, display.progress(session):
-        if session.step == 0 and not session.evaluations:
-            measure(session, display, full=True)
+        if session.step == 0:
             checkpoint(session)
+            measure(session, display, full=True)
         while session.step < config.train.steps and not stopper.requested:
             report = train_step(session, display)
             session.writer.write_step(report, session.renderer.pieces, streams=session.config.record.tokens)
@@ -110,12 +112,14 @@ def train_step(session: Session, display: Display) -> StepReport:
     with clock("update"):
         groups = with_reference(session, groups)
         groups = assign_advantages(groups, config.algorithm, max_new_tokens=config.sampling.max_new_tokens)
+        if step == 1:
+            refuse_gap(session, groups)
         try:
             updates = update_policy(session.policy, session.optimizer, groups, session.settings, step=step)
         except NumericsError as error:
             session.writer.write_failure(step, groups, str(error))
             raise
-        gap = sampler_gap(groups, updates[0].streams) or measure_gap(session.policy, groups, session.settings)
+        gap = sampler_gap(groups, [stream for update in updates for stream in update.streams]) or measure_gap(session.policy, groups, session.settings)
     clock.close()
     metrics = step_metrics(groups, updates, refill_rounds=rounds, next_prompt=session.next_prompt, gap=gap)
     metrics |= scoring_summary(groups) | timing_metrics(clock.seconds, int(metrics["tokens/sampled"] or 0))
@@ -153,6 +157,18 @@ def with_reference(session: Session, groups: tuple[Group, ...]) -> tuple[Group, 
     )
 
 
+def refuse_gap(session: Session, groups: tuple[Group, ...]) -> None:
+    """Before the first update: the sampler and the trainer must mean the same model. Raises HealthStop."""
+    mean, largest = measure_gap(session.policy, groups, session.settings)
+    limit = session.config.health.max_sampler_gap or GAP_LIMITS[session.dtype]
+    if not mean <= limit:
+        raise HealthStop(
+            f"sampler and trainer disagree: |log-prob as sampled - log-prob as trained| is {mean:.3g} nats on average "
+            f"(largest {largest:.3g}), expected at most {limit:g}. No weight was changed. Set model.dtype=float32; if it stays, "
+            "this architecture does not give the same result in batches: please report it"
+        )
+
+
 def measure(session: Session, display: Display, *, full: bool) -> None:
     """Evaluate on held-out prompts: all of them with k samples and greedy, or a small greedy look in between."""
     config = session.config.evaluation
@@ -160,7 +176,10 @@ def measure(session: Session, display: Display, *, full: bool) -> None:
         return
     prompts = session.heldout if full else session.heldout[: config.prompts_during]
     modes = ([True] if config.greedy else []) + ([False] if full or not config.greedy else [])
+    done = {found.mode for found in session.evaluations if found.step == session.step}
     for greedy in modes:
+        if ("greedy" if greedy else "sampled") in done:  # resumed between two measurements of a step
+            continue
         with display.waiting(f"evaluating {len(prompts)} held-out prompts, {'greedy' if greedy else f'{config.samples} samples each'}"):
             found = evaluate(
                 session.engine, prompts, session.rewards, session.weights, sampling_of(session.config, greedy=greedy),
@@ -177,8 +196,11 @@ def checkpoint(session: Session) -> None:
     """Write the masters as an ordinary model folder, with optimizer and data position, and keep what the policy says."""
     config = session.config.checkpoint
 
+    masters = session.policy.masters
+    dtype = next(iter(masters.values())).dtype
+
     def write_model(folder: Path) -> None:
-        save_model(session.policy.module, session.tokenizer, folder, weights=session.policy.masters)
+        save_model(session.policy.module, session.tokenizer, folder, weights=masters, dtype=dtype)
 
     state: dict[str, Any] = {"optimizer": session.optimizer.state_dict(), "next_prompt": session.next_prompt}
     path = save_checkpoint(
@@ -199,8 +221,11 @@ def protected(session: Session) -> set[int]:
 
 def raise_alarms(session: Session, display: Display) -> None:
     """Say what the health rules see, once each; stop when a rule says stop (the checkpoint of this step is kept)."""
-    alarms: list[Alarm] = examine(session.metrics, session.evaluations, session.config)
+    alarms: list[Alarm] = examine(
+        session.metrics, session.evaluations, session.config, session.said, dtype=session.dtype
+    )
     for alarm in alarms:
+        session.said.add(alarm.rule)
         session.writer.write_event({"step": session.step, "kind": "health", **alarm.as_record()})
         display.alarm(alarm)
     stopping = [alarm for alarm in alarms if alarm.action == "stop"]

@@ -25,7 +25,7 @@ METRICS: dict[str, Metric] = {
     "reward/std": Metric("reward", "standard deviation of the reward over all scored answers of the step (population)"),
     "reward/group_std_mean": Metric("reward", "mean over groups of the spread inside the group", "0 = nothing to compare"),
     "rewards/<name>/mean": Metric("score", "mean value of one reward, before its weight"),
-    "rewards/<name>/std": Metric("score", "spread of one reward's values (population)", "0 for many steps: constant reward"),
+    "rewards/<name>/std": Metric("score", "standard deviation of one reward's values (sample, ddof 1)", "0 for many steps: constant reward"),
     "rewards/<name>/failed": Metric("answers", "answers this reward broke on; they are left out, never counted as 0"),
     "rewards/<name>/abstained": Metric("answers", "answers this reward does not apply to (it returned None)"),
     "groups/count": Metric("groups", "groups sampled in the step, refills included"),
@@ -99,14 +99,14 @@ def step_metrics(
 
 
 def sampler_gap(groups: Sequence[Group], streams: Sequence[TokenStreams]) -> tuple[float, float] | None:
-    """(mean, max) of |log-prob as sampled - log-prob as trained| over the tokens that were trained on."""
+    """(mean, max) of |log-prob as sampled - log-prob by the trainer before the step's first update|, over the tokens trained on."""
     completions = {rollout.id: rollout.completion for group in groups for rollout in group.rollouts}
     gaps = [
         abs(sampled - trained)
         for stream in streams
         if stream.computed
         for sampled, trained, has_loss in zip(
-            completions[stream.rollout].sampled_logprobs, stream.logprob, completions[stream.rollout].loss_mask, strict=True
+            completions[stream.rollout].sampled_logprobs, stream.old_logprob, completions[stream.rollout].loss_mask, strict=True
         )
         if has_loss
     ]

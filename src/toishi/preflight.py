@@ -26,6 +26,7 @@ Level = Literal["error", "warning"]
 MAX_ROWS = 2000
 ENDLESS_ROWS = 100
 DRY_RUN_ROWS = 4
+MAX_DOUBTS = 2
 T = TypeVar("T")
 
 
@@ -112,16 +113,25 @@ def _check_amount(found: Preflight, task: Task, config: Config) -> None:
     used = config.train.prompts_per_step * config.train.steps
     if task.num_train is not None and used > 10 * task.num_train:
         times = used / task.num_train
-        message = f"each of the {task.num_train} training prompts is used about {times:.0f} times; more rows are safer"
+        message = f"{task.num_train} training prompts, each used about {times:.0f} times: more rows are safer"
         found.findings.append(Finding("warning", "data", message))
+
+
+def _scorable(rewards: tuple[Reward, ...], rows: tuple[Prompt, ...]) -> bool:
+    """True, or the DataError that lists the rows which no answer could be scored on."""
+    check_prompts(rewards, rows)
+    return True
 
 
 def _check_rewards(found: Preflight, rewards: tuple[Reward, ...], config: Config) -> None:
     weights = [reward.weight for reward in config.rewards]
-    training = found.rows[-max(DRY_RUN_ROWS, 1) :]
-    _attempt(found, "rewards", lambda: check_prompts(rewards, found.rows))
-    found.dry_run = _attempt(found, "rewards", lambda: dry_run(rewards, weights, training))
+    if _attempt(found, "rewards", lambda: _scorable(rewards, found.rows)) is None:
+        return
+    found.dry_run = _attempt(found, "rewards", lambda: dry_run(rewards, weights, found.rows[-DRY_RUN_ROWS:]))
     if found.dry_run is not None:
         errors = (Finding("error", "rewards", text, RewardError(text)) for text in found.dry_run.errors)
-        warnings = (Finding("warning", "rewards", text) for text in found.dry_run.warnings)
+        warnings = [Finding("warning", "rewards", text) for text in found.dry_run.warnings[:MAX_DOUBTS]]
+        more = len(found.dry_run.warnings) - len(warnings)
+        if more > 0:
+            warnings.append(Finding("warning", "rewards", f"{more} more like the last one"))
         found.findings.extend((*errors, *warnings))

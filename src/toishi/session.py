@@ -33,7 +33,12 @@ from toishi.update import UpdateSettings, make_optimizer
 
 @dataclass
 class Session:
-    """A run in progress. `step` is the last finished step, `next_prompt` the position in the task's stream."""
+    """A run in progress.
+
+    step         the last finished step
+    next_prompt  position in the task's stream
+    metrics, evaluations  the run's whole history so far; `said` holds the health rules that have spoken
+    """
 
     config: Config
     task: Task
@@ -50,10 +55,16 @@ class Session:
     next_prompt: int = 0
     metrics: list[Mapping[str, Any]] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
+    said: set[str] = field(default_factory=set)
 
     @property
     def weights(self) -> tuple[float, ...]:
         return tuple(reward.weight for reward in self.config.rewards)
+
+    @property
+    def dtype(self) -> str:
+        """Name of the compute precision: "float32", "bfloat16", ..."""
+        return str(self.policy.compute_dtype).removeprefix("torch.")
 
     @property
     def sampling(self) -> Sampling:
@@ -204,6 +215,7 @@ def run_record(
     """What run.json says: enough to do any step again."""
     return {
         "config": config.model_dump(mode="json"),
+        "config_given": config.model_dump(mode="json", exclude_unset=True),
         "seed": config.seed,
         "decisions": {"dtype": machine.dtype, "device": machine.device, "threads": machine.threads},
         "model": {

@@ -59,6 +59,10 @@ def flat_reward_and_length(start: float, end: float, after: int) -> Change:
     return change
 
 
+def kl_without_reward(row: Row, age: int) -> Row:
+    return flat_reward_and_length(20.0, 20.0, after=0)(row, age) | {"update/kl_policy_ref": 0.1 if age < 20 else 3.0}
+
+
 FAULTS: tuple[Fault, ...] = (
     Fault(rule="not_finite", change=constant(update__loss=float("nan"))),
     Fault(rule="not_finite", change=constant(update__ratio_max=float("inf"))),
@@ -87,7 +91,7 @@ FAULTS: tuple[Fault, ...] = (
         change=both(rewards(MIXED, RIGHT, WRONG, WRONG), constant(entropy__mean_nats=0.03)),
     ),
     Fault(rule="entropy_explosion", change=constant(entropy__mean_nats=4.2)),
-    Fault(rule="kl_reference", change=constant(update__kl_policy_ref=3.0)),
+    Fault(rule="kl_reference", at=1, prelude=20, change=kl_without_reward),
     Fault(rule="kl_reference", at=50, prelude=10, change=lambda row, age: {"update/kl_policy_ref": 0.05 if age < 10 else 1.5}),
     Fault(rule="policy_jump", change=constant(update__kl_policy_old_k3=0.4)),
     Fault(rule="policy_jump", change=constant(update__ratio_mean=2.6)),

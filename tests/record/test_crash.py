@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
 from tests.record.builders import RUN_FIELDS, report
 from tests.record.snapshots import snapshots
-
 from toishi.errors import RecordError
 from toishi.record import Run, RunWriter
 from toishi.record.files import read_lines, seal_of

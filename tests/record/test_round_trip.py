@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from hypothesis import given, settings
-from tests.record.builders import RUN_FIELDS, completion, mixed_group, plain_group, report, streams
 
+from tests.record.builders import RUN_FIELDS, completion, mixed_group, plain_group, report, streams
 from toishi.errors import RecordError
 from toishi.record import Run, RunWriter
 from toishi.record.rows import groups_of, rollout_rows, streams_of, token_rows

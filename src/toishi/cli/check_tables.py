@@ -2,33 +2,39 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
+from rich import box
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
 from toishi.check import CheckReport
 from toishi.display_tables import facts_table, number, plan_in_words, weights_in_words
-from toishi.explain.render import one_line
+from toishi.explanation.render import one_line
 from toishi.forecast import Forecast
 from toishi.memory import MemoryEstimate
-
-_STYLE = {"go": "bold green", "doubtful": "bold yellow", "no-go": "bold red"}
+from toishi.scoring import DryRunRow
 
 
 def render(report: CheckReport, console: Console) -> None:
     """The whole report, findings last, where the eye rests."""
     console.print(_facts(report), highlight=False)
+    if report.dry_run:
+        console.print(_heading("Rewards tried on made-up answers to: ", report.dry_run[0].prompt.shown))
+        console.print(dry_run_table(report.dry_run), highlight=False)
     if report.prompt is not None:
-        console.print(Text("\nA prompt as the model reads it", style="bold"))
-        console.print(Text(str(report.prompt["text"])), style="cyan")
+        console.print(_heading("A prompt as the model reads it"))
+        console.print(Text(str(report.prompt["text"]).rstrip("\n"), style="cyan"))
         console.print(facts_table(_prompt_facts(report.prompt)), highlight=False)
     if report.forecast is not None:
         _print_forecast(report, report.forecast, console)
     if report.memory is not None:
+        console.print(_heading("Memory, estimated"))
         console.print(memory_table(report.memory), highlight=False)
     for finding in report.findings:
         style = "bold red" if finding.level == "error" else "bold yellow"
-        console.print(Text.assemble("\n", (f"{finding.level} in {finding.part}: ", style), finding.message), soft_wrap=False)
+        console.print(Text.assemble("\n", (f"{finding.level} in {finding.part}: ", style), finding.message))
     console.print(conclusion(report))
 
 
@@ -51,7 +57,7 @@ def conclusion(report: CheckReport) -> Text:
 
 def memory_table(estimate: MemoryEstimate) -> Table:
     """The parts of the estimate; sampling and updating happen one after the other, so only the larger counts."""
-    table = Table(title="\nMemory, estimated", title_justify="left", caption_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("part", no_wrap=True)
     table.add_column("GB", justify="right")
     table.add_column("how it is counted", style="dim")
@@ -101,31 +107,51 @@ def _prompt_facts(prompt: dict[str, object]) -> dict[str, str]:
     }
 
 
+def dry_run_table(rows: Sequence[DryRunRow]) -> Table:
+    """What the rewards pay for made-up answers to one real row: the right answer should be paid most."""
+    table = _table()
+    for row in rows:
+        reasons = "; ".join(score.reason for score in row.scores if score.reason)
+        table.add_row(number(row.reward), row.answer, Text(repr(one_line(row.text, 40))), Text(one_line(reasons, 60)))
+    return table
+
+
+def answers_table(answers: Sequence[tuple[str, float | None, bool]]) -> Table:
+    """Sampled answers with their rewards."""
+    table = _table()
+    for text, reward, is_cut in answers:
+        table.add_row(number(reward), Text.assemble(one_line(text, 100), (" (cut)" if is_cut else "", "dim")))
+    return table
+
+
+def _table() -> Table:
+    table = Table.grid(padding=(0, 2))
+    table.add_column(justify="right", no_wrap=True)
+    return table
+
+
+def _heading(text: str, prompt: str = "") -> Text:
+    return Text.assemble(("\n" + text, "bold"), (one_line(prompt, 60), "cyan"))
+
+
 def _print_forecast(report: CheckReport, found: Forecast, console: Console) -> None:
-    console.print(
-        Text(f"\n{found.num_groups} prompts × {found.group_size} answers, sampled as the first step would", style="bold")
-    )
-    table = Table(caption_justify="left")
-    for name in ("reward", "answer"):
-        table.add_column(name, justify="right" if name == "reward" else "left")
-    for text, reward in report.examples:
-        table.add_row(number(reward), one_line(text, 100))
-    if report.examples:
-        table.title, table.title_justify = report.example_prompt, "left"
-        console.print(table, highlight=False)
-    low, high = found.mixed.low, found.mixed.high
-    console.print(Text.assemble("verdict: ", (found.verdict, _STYLE[found.verdict]), f", {found.why}"))
+    console.print(_heading("Sampled answers to: ", report.example_prompt))
+    console.print(answers_table(report.examples), "", highlight=False)
+    if found.verdict == "go":
+        console.print(Text.assemble(("go", "bold green"), f": {found.why}."))
+    low, high = (f"{bound:.0%}" for bound in (found.mixed.low, found.mixed.high))
     console.print(
         Text(
-            f"{found.mixed.value:.0%} of the groups are mixed (95% interval {low:.0%} to {high:.0%}, few prompts); "
-            f"mean reward {number(found.reward_mean)}; {found.truncated:.0%} of the answers were cut at the limit."
+            f"Seen in {found.num_groups} groups of {found.group_size} answers, sampled as the first step would: "
+            f"{found.mixed.value:.0%} of the groups are mixed (95% interval {low} to {high}: few groups), mean reward "
+            f"{number(found.reward_mean)}, {found.truncated:.0%} of the answers cut at the limit."
         )
     )
     if found.mixed_by_group_size:
-        sizes = ", ".join(f"G={size}: {share:.0%}" for size, share in found.mixed_by_group_size.items())
+        sizes = ", ".join(f"{share:.0%} for G={size}" for size, share in found.mixed_by_group_size.items())
         console.print(
             Text(
-                "A group of G answers to a prompt with success rate p is tied with probability p^G + (1-p)^G and then teaches "
-                f"nothing. Mixed groups to expect by group size: {sizes}."
+                "A group of G answers to a prompt with success rate p is tied, and teaches nothing, with probability "
+                f"p^G + (1-p)^G. Share of mixed groups to expect: {sizes}."
             )
         )

@@ -25,9 +25,9 @@ def explain(
     """
     from rich.console import Console
 
-    from toishi.explain.overview import overview, render_overview
-    from toishi.explain.render import render_step
-    from toishi.explain.step import step_report
+    from toishi.explanation.overview import overview, render_overview
+    from toishi.explanation.render import render_step
+    from toishi.explanation.step import step_report
     from toishi.record import Run
 
     found, console = Run.open(run), Console()
@@ -50,8 +50,8 @@ def audit(run: RunFolder, as_json: AsJson = False) -> None:
 
     console = Console(stderr=as_json)
     with console.status("auditing") as status:
-        from toishi.explain.audit import audit as audit_run
-        from toishi.explain.audit import render_audit
+        from toishi.explanation.audit import audit as audit_run
+        from toishi.explanation.audit import render_audit
 
         report = audit_run(run, lambda done, total: status.update(f"auditing step {done} of {total}"))
     if as_json:

@@ -14,16 +14,16 @@ def length_growth(history: History, limit: float) -> str | None:
         return None
     start, now = lengths
     factor = now / start
-    if now - start < 8 or factor <= limit or (factor <= 2 * limit and _reward_rose(history)):
+    if now - start < 8 or factor <= limit or (factor <= 2 * limit and history.reward_rose):
         return None
-    better = "" if _reward_rose(history) else ", and the reward did not rise with it"
+    better = "" if history.reward_rose else ", and the reward did not rise with it"
     return f"the mean answer grew from {start:.0f} to {now:.0f} tokens{better}"
 
 
 def length_shrink(history: History, limit: float) -> str | None:
     """Answers became much shorter than at the start, and not because that pays."""
     lengths = _lengths(history)
-    if lengths is None or lengths[1] >= limit * lengths[0] or _reward_rose(history):
+    if lengths is None or lengths[1] >= limit * lengths[0] or history.reward_rose:
         return None
     return f"the mean answer shrank from {lengths[0]:.0f} to {lengths[1]:.1f} tokens, and the reward did not rise with it"
 
@@ -31,11 +31,6 @@ def length_shrink(history: History, limit: float) -> str | None:
 def _lengths(history: History) -> tuple[float, float] | None:
     start, now = history.steps.first(5).mean(LENGTH), history.steps.last(5).mean(LENGTH)
     return None if start is None or now is None or len(history.steps) < 10 else (start, now)
-
-
-def _reward_rose(history: History) -> bool:
-    change = change_of(history.steps.first(5), history.steps.last(5), "reward/mean")
-    return change is not None and change.is_beyond(2)
 
 
 def wrong_longer(history: History, limit: float) -> str | None:
@@ -54,7 +49,10 @@ def wrong_longer(history: History, limit: float) -> str | None:
 
 
 def truncation(history: History, limit: float) -> str | None:
-    """Many answers are cut, and more than before, or after 30 steps not clearly fewer than at the start, as they should be."""
+    """Many answers are cut: more than before, or after 30 steps about as many as at the start while the reward stands still.
+
+    A run may begin with most answers cut and cure itself as it learns to stop.
+    """
     name = "answers/truncated_share"
     recent, earlier = history.steps.last(10), history.steps.before_last(10)
     now, blocks = recent.mean(name), [block for block in earlier.blocks(10) if len(block.values(name)) > 1]
@@ -63,8 +61,10 @@ def truncation(history: History, limit: float) -> str | None:
     best = min(blocks, key=lambda block: block.mean(name) or 0.0)
     rise, overall = change_of(best, recent, name), change_of(blocks[0], recent, name)
     rose = rise is not None and rise.difference >= 0.2 and rise.is_beyond(4)
-    stays = len(history.steps) >= 30 and overall is not None and overall.after - 0.8 * overall.before > overall.standard_error
-    if not rose and not stays:
+    stays = overall is not None and overall.after - 0.8 * overall.before > overall.standard_error
+    learning = change_of(earlier.last(10), recent, "reward/mean")
+    waits = len(history.steps) < 30 or (learning is not None and learning.is_beyond(2))
+    if not rose and (not stays or waits):
         return None
     return f"{now:.0%} of the answers of {recent} were cut at sampling.max_new_tokens={history.config.sampling.max_new_tokens}"
 

@@ -92,6 +92,12 @@ class History:
     def latest(self) -> Window:
         return self.steps.last(1)
 
+    @property
+    def reward_rose(self) -> bool:
+        """The last five steps' rewards lie above the first five's by two standard errors."""
+        change = change_of(self.steps.first(5), self.steps.last(5), "reward/mean")
+        return change is not None and change.is_beyond(2)
+
 
 @dataclass(frozen=True, slots=True)
 class Change:

@@ -143,17 +143,17 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="kl_reference",
-        watches="`update/kl_policy_ref`, mean of 3 steps, or a jump to 5 times the usual",
+        watches="`update/kl_policy_ref`, mean of 3 steps while the reward does not rise, or a jump to 5 times the usual",
         action="warn", limit=2.0, limit_is="nats per token (half of it for a jump)", within=3,
         find=policy.kl_reference,
         remedy=RESTART + "; raise algorithm.kl_coef",
     ),
     Rule(
         name="policy_jump",
-        watches="`update/kl_policy_old_k3`, `update/ratio_mean` (0.5 to 2), `update/ratio_max` (20, for 3 steps)",
-        action="warn", limit=0.1, limit_is="nats per token within one step", within=3,
+        watches="`update/kl_policy_old_k3`, `update/ratio_mean` (0.5 to 2), `update/ratio_max` (20), 3 steps in a row",
+        action="warn", limit=0.1, limit_is="nats per token and step", within=3,
         find=policy.policy_jump,
-        remedy="lower optimizer.lr; fewer train.inner_epochs or train.minibatches; lower optimizer.max_grad_norm",
+        remedy="lower optimizer.lr; set optimizer.warmup_steps; fewer train.inner_epochs or train.minibatches",
     ),
     Rule(
         name="clipping",
@@ -211,7 +211,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="truncation",
-        watches="`answers/truncated_share` over 10 steps, when it rose by 0.2, or does not fall in 30 steps",
+        watches="`answers/truncated_share` over 10 steps: up by 0.2, or not falling in 30 steps while the reward stands still",
         action="warn", limit=0.1, limit_is="share of answers", within=10,
         find=answers.truncation,
         remedy="raise sampling.max_new_tokens; set algorithm.truncation=soft_penalty or mask; "

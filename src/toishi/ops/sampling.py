@@ -39,8 +39,8 @@ def filtered(logprobs_BV: Tensor, *, top_p: float = 1.0, top_k: int = 0, min_p: 
     top_p keeps the smallest set of most likely tokens whose probability reaches top_p; min_p keeps tokens with at least
     min_p times the probability of the likeliest. With all three off the input comes back unchanged.
 
-    >>> filtered(torch.tensor([[0.5, 0.3, 0.2]]).log(), top_k=2).exp().tolist()
-    [[0.625, 0.375, 0.0]]
+    >>> [round(p, 4) for p in filtered(torch.tensor([[0.5, 0.3, 0.2]]).log(), top_k=2).exp()[0].tolist()]
+    [0.625, 0.375, 0.0]
     """
     keep = torch.ones_like(logprobs_BV, dtype=torch.bool)
     if 0 < top_k < logprobs_BV.shape[-1]:

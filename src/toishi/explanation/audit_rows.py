@@ -8,7 +8,7 @@ from collections.abc import Sequence
 
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import Algorithm
-from toishi.explain.ledger import Ledger
+from toishi.explanation.ledger import Ledger
 from toishi.record.tables import Row
 from toishi.types import Group, GroupBaseline, Rollout
 

@@ -13,8 +13,8 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from toishi.explain.curve import reward_curve, sparkline
-from toishi.explain.step import algorithm_of
+from toishi.explanation.curve import reward_curve, sparkline
+from toishi.explanation.step import algorithm_of
 from toishi.record import Run
 from toishi.record.lines import Line, step_metrics
 

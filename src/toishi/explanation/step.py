@@ -17,7 +17,7 @@ from pydantic import ValidationError
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import counts
 from toishi.errors import RecordError
-from toishi.explain.formula import formula, worked
+from toishi.explanation.formula import formula, worked
 from toishi.record import Run
 from toishi.types import Group, Rollout, Score, StepReport
 

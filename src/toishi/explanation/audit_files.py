@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterable
 from pathlib import Path
 
-from toishi.explain.ledger import Ledger
+from toishi.explanation.ledger import Ledger
 from toishi.record import Run
 from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders
 from toishi.record.files import cut_bytes, seal_of, sha256_file

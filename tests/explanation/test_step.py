@@ -11,17 +11,17 @@ from typing import Any
 
 import pytest
 from rich.console import Console
-from tests.explain.builders import CONFIG, build, write_run
-from tests.record.builders import RUN_FIELDS
 
+from tests.explanation.builders import CONFIG, build, write_run
+from tests.record.builders import RUN_FIELDS
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import ROWS, Algorithm
 from toishi.errors import RecordError
-from toishi.explain.curve import reward_curve, sparkline
-from toishi.explain.formula import formula, worked
-from toishi.explain.overview import overview, render_overview, worth_a_look
-from toishi.explain.render import render_step
-from toishi.explain.step import step_report
+from toishi.explanation.curve import reward_curve, sparkline
+from toishi.explanation.formula import formula, worked
+from toishi.explanation.overview import overview, render_overview, worth_a_look
+from toishi.explanation.render import render_step
+from toishi.explanation.step import step_report
 from toishi.record import Run, RunWriter
 from toishi.record.files import write_json
 from toishi.types import Group, StepReport

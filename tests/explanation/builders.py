@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 from tests.record.builders import RUN_FIELDS
-
 from toishi.record import Run, RunWriter
 from toishi.types import (
     Completion,

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from toishi.algorithms.apply import counted, token_objective
 from toishi.algorithms.rows import Algorithm
-from toishi.explain.ledger import Ledger, weight_tolerance
+from toishi.explanation.ledger import Ledger, weight_tolerance
 from toishi.types import Completion, Rollout, RolloutId, StepReport, TokenStreams, Update
 
 Rollouts = Mapping[RolloutId, Rollout]

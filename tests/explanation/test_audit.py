@@ -15,12 +15,12 @@ import pyarrow as pa
 import pytest
 from hypothesis import HealthCheck, given, settings
 from rich.console import Console
-from tests.explain.builders import CONFIG, build, write_run
-from tests.record.builders import RUN_FIELDS
 
+from tests.explanation.builders import CONFIG, build, write_run
+from tests.record.builders import RUN_FIELDS
 from toishi.checkpoints import save_checkpoint
-from toishi.explain.audit import AuditReport, audit, render_audit
-from toishi.explain.ledger import Tolerance, weight_tolerance
+from toishi.explanation.audit import AuditReport, audit, render_audit
+from toishi.explanation.ledger import Tolerance, weight_tolerance
 from toishi.record import Run, RunWriter
 from toishi.record.files import json_line, read_lines, sha256_file, write_json
 from toishi.record.schema import ROLLOUT_SCHEMA, TOKEN_SCHEMA
@@ -169,6 +169,30 @@ def test_sampler_gap_of_a_step_with_one_update(tmp_path: Path) -> None:
     assert whats(audit(tmp_path / "run")) == ""
     change_line(tmp_path / "run" / "metrics.jsonl", {"sampler_gap/mean_abs": 0.002}, reseal=True)
     assert "sampler_gap/mean_abs | 0.002" in whats(audit(tmp_path / "run"))
+
+
+def test_advantages_per_token_are_recomputed(tmp_path: Path) -> None:
+    """Without a baseline, what a token's answer earns from it on is the whole reward, for every token."""
+    row = {"name": "to_go", "credit": "reward_to_go", "baseline": "none", "scale": "none"}
+    report = build(1)
+    groups = tuple(
+        replace(
+            group,
+            rollouts=tuple(
+                replace(rollout, advantage=(rollout.reward or 0.0,) * rollout.completion.num_tokens)
+                for rollout in group.rollouts
+            ),
+        )
+        for group in report.groups
+    )
+    metrics = {key: value for key, value in report.metrics.items() if key != "update/loss"}
+    writer = RunWriter.create(tmp_path / "run", {**RUN_FIELDS, "config": CONFIG | {"algorithm": row}})
+    writer.write_step(replace(report, groups=groups, updates=(), metrics=metrics))
+    assert whats(audit(tmp_path / "run")) == ""
+    change_rows(tmp_path / "run", "rollouts", set_cell(0, "token_advantages", 2.0, 1), reseal=True)
+    assert "1/0/0 | token_advantages of token 1 | 2.000000000 | 2.125000000" in whats(audit(tmp_path / "run"))
+    change_rows(tmp_path / "run", "rollouts", set_cell(0, "token_advantages", None), reseal=True)
+    assert "1/0/0 | advantage | nothing | (2.125, 2.125)" in whats(audit(tmp_path / "run"))
 
 
 def test_a_missing_participant_is_found_without_seals(folder: Path) -> None:

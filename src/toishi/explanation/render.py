@@ -9,7 +9,7 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from toishi.explain.step import GroupView, MemberView, StepView
+from toishi.explanation.step import GroupView, MemberView, StepView
 from toishi.types import Score
 
 _MAX_REWARD_COLUMNS = 3

@@ -21,10 +21,10 @@ from rich.text import Text
 
 from toishi.algorithms.rows import Algorithm
 from toishi.errors import RecordError, ToishiError
-from toishi.explain.audit_files import check_files
-from toishi.explain.audit_rows import check_advantages, check_scores, check_tables
-from toishi.explain.audit_updates import check_metrics, check_updates
-from toishi.explain.ledger import Finding, Ledger
+from toishi.explanation.audit_files import check_files
+from toishi.explanation.audit_rows import check_advantages, check_scores, check_tables
+from toishi.explanation.audit_updates import check_metrics, check_updates
+from toishi.explanation.ledger import Finding, Ledger
 from toishi.record import Run
 from toishi.record.lines import update_scalars
 from toishi.record.schema import shard_name
