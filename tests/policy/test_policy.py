@@ -1,0 +1,112 @@
+"""Masters and compute weights, the reference model, gradients in the master's precision."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from tests.tiny import tiny_model
+from toishi.errors import NumericsError
+from toishi.policy.policy import Policy
+
+
+def policy(dtype: torch.dtype = torch.float32) -> Policy:
+    return Policy(tiny_model("llama"), compute_dtype=dtype)
+
+
+def loss(made: Policy, ids: list[int]) -> torch.Tensor:
+    ids_L = torch.tensor(ids)
+    logits_NV = made.logits(ids_L, torch.arange(len(ids)), torch.tensor([len(ids) - 1]))
+    return torch.logsumexp(logits_NV[0].float(), 0) - logits_NV[0, 7].float()
+
+
+def test_masters_are_the_weights_themselves_when_precisions_agree() -> None:
+    made = policy()
+    weights = dict(made.module.named_parameters())
+    assert all(made.masters[name] is weights[name] for name in made.masters)
+    assert not made.has_separate_masters
+    assert made.num_trained == made.num_parameters
+
+
+def test_bf16_computes_on_a_copy_and_publishes_the_masters() -> None:
+    made = policy(torch.bfloat16)
+    weights = dict(made.module.named_parameters())
+    assert {weight.dtype for weight in weights.values()} == {torch.bfloat16}
+    start = tiny_model("llama").state_dict()
+    for name, master in made.masters.items():
+        assert torch.equal(master, start[name]), "the master keeps every bit of the loaded fp32 weight"
+        master.add_(0.25)
+    made.publish()
+    for name, master in made.masters.items():
+        assert torch.equal(weights[name], master.to(torch.bfloat16))
+
+
+def test_gradients_of_two_backward_passes_add_up_in_fp32() -> None:
+    separate = []
+    for ids in ([5, 6, 7], [8, 9]):
+        made = policy(torch.bfloat16)
+        loss(made, ids).backward()  # type: ignore[no-untyped-call]
+        separate.append({name: master.grad for name, master in made.masters.items()})
+    made = policy(torch.bfloat16)
+    for ids in ([5, 6, 7], [8, 9]):
+        loss(made, ids).backward()  # type: ignore[no-untyped-call]
+    for name, master in made.masters.items():
+        assert master.grad is not None
+        assert master.grad.dtype == torch.float32
+        one, other = separate[0][name], separate[1][name]
+        assert one is not None
+        assert other is not None
+        assert torch.equal(master.grad, one + other)
+    assert all(weight.grad is None for weight in made.module.parameters())
+
+
+def test_reference_comes_back_and_goes_away_again() -> None:
+    made = policy()
+    made.keep_reference()
+    before = loss(made, [5, 6]).item()
+    with torch.no_grad():
+        for master in made.masters.values():
+            master.mul_(1.5)
+    made.publish()
+    moved = loss(made, [5, 6]).item()
+    assert moved != before
+    with made.as_reference():
+        assert loss(made, [5, 6]).item() == before
+    assert loss(made, [5, 6]).item() == moved
+
+
+def test_the_reference_is_left_even_after_an_error() -> None:
+    made = policy()
+    made.keep_reference()
+    weight = next(iter(made.masters.values()))
+    with torch.no_grad():
+        weight.add_(1.0)
+    with pytest.raises(RuntimeError, match="inside"), made.as_reference():
+        raise RuntimeError("inside")
+    assert torch.equal(next(made.module.parameters()), weight)
+
+
+def test_grad_norm_by_hand_and_not_finite() -> None:
+    made = policy()
+    assert made.grad_norm() == 0.0
+    first, second, *_ = made.masters.values()
+    first.grad = torch.zeros_like(first)
+    first.grad.view(-1)[0] = 3.0
+    second.grad = torch.zeros_like(second)
+    second.grad.view(-1)[0] = 4.0
+    assert made.grad_norm() == pytest.approx(5.0, abs=1e-6)
+    second.grad.view(-1)[1] = float("inf")
+    with pytest.raises(NumericsError, match="no weight was changed"):
+        made.grad_norm()
+
+
+def test_load_masters_restores_bits() -> None:
+    made = policy(torch.bfloat16)
+    saved = {name: master.clone() for name, master in made.masters.items()}
+    for master in made.masters.values():
+        master.mul_(1.1)
+    made.load_masters(saved)
+    weights = dict(made.module.named_parameters())
+    for name, master in made.masters.items():
+        assert torch.equal(master, saved[name])
+        assert torch.equal(weights[name], saved[name].to(torch.bfloat16))
