@@ -37,51 +37,150 @@ PACKING = "tests/test_packing.py"
 
 FAULTS = (
     Fault("advantage sign", "ops/surrogates.py", "return -advantages_N * held_N", "return advantages_N * held_N", WORKED),
-    Fault("clip on the wrong side", "ops/surrogates.py", "(advantages_N > 0) & (ratio_N > 1 + clip_high)",
-          "(advantages_N < 0) & (ratio_N > 1 + clip_high)", WORKED),
-    Fault("clip bounds swapped", "ops/surrogates.py", "torch.where(low_N, 1 - clip_low,", "torch.where(low_N, 1 - clip_high,",
-          "tests/ops/test_surrogates.py"),
-    Fault("ratio upside down", "ops/surrogates.py", "log_ratio_N = logprobs_N - old_logprobs_N.detach()",
-          "log_ratio_N = old_logprobs_N.detach() - logprobs_N", WORKED),
-    Fault("kl direction", "ops/kl.py", "    log_ratio_N = ref_logprobs_N - logprobs_N\n", "    log_ratio_N = logprobs_N - ref_logprobs_N\n",
-          "tests/ops/test_kl.py"),
-    Fault("population for sample deviation", "ops/advantages.py", "group_std(rewards, valid, ddof)", "group_std(rewards, valid, 0)",
-          WORKED),
-    Fault("leave-one-out keeps the own reward", "ops/advantages.py", "(owner_PG.unsqueeze(2) != owner_PG.unsqueeze(1)) & valid_PG.unsqueeze(1)",
-          "(owner_PG.unsqueeze(2) >= 0) & valid_PG.unsqueeze(1)", WORKED),
+    Fault(
+        "clip on the wrong side",
+        "ops/surrogates.py",
+        "(advantages_N > 0) & (ratio_N > 1 + clip_high)",
+        "(advantages_N < 0) & (ratio_N > 1 + clip_high)",
+        WORKED,
+    ),
+    Fault(
+        "clip bounds swapped",
+        "ops/surrogates.py",
+        "torch.where(low_N, 1 - clip_low,",
+        "torch.where(low_N, 1 - clip_high,",
+        "tests/ops/test_surrogates.py",
+    ),
+    Fault(
+        "ratio upside down",
+        "ops/surrogates.py",
+        "log_ratio_N = logprobs_N - old_logprobs_N.detach()",
+        "log_ratio_N = old_logprobs_N.detach() - logprobs_N",
+        WORKED,
+    ),
+    Fault(
+        "kl direction",
+        "ops/kl.py",
+        "    log_ratio_N = ref_logprobs_N - logprobs_N\n",
+        "    log_ratio_N = logprobs_N - ref_logprobs_N\n",
+        "tests/ops/test_kl.py",
+    ),
+    Fault(
+        "population for sample deviation",
+        "ops/advantages.py",
+        "group_std(rewards, valid, ddof)",
+        "group_std(rewards, valid, 0)",
+        WORKED,
+    ),
+    Fault(
+        "leave-one-out keeps the own reward",
+        "ops/advantages.py",
+        "(owner_PG.unsqueeze(2) != owner_PG.unsqueeze(1)) & valid_PG.unsqueeze(1)",
+        "(owner_PG.unsqueeze(2) >= 0) & valid_PG.unsqueeze(1)",
+        WORKED,
+    ),
     Fault("micro-batch denominator", "update.py", "num_tokens=counts.num_tokens", "num_tokens=len(row.targets_N)", UPDATE),
-    Fault("sequences of the micro-batch", "update.py", "num_sequences=counts.num_sequences", "num_sequences=len(row.rollouts)",
-          UPDATE),
-    Fault("loss mask dropped", "packing.py", "            if trained:\n                keep.append", "            if True:\n                keep.append",
-          PACKING),
+    Fault(
+        "sequences of the micro-batch",
+        "update.py",
+        "num_sequences=counts.num_sequences",
+        "num_sequences=len(row.rollouts)",
+        UPDATE,
+    ),
+    Fault(
+        "loss mask dropped",
+        "packing.py",
+        "            if trained:\n                keep.append",
+        "            if True:\n                keep.append",
+        PACKING,
+    ),
     Fault("off by one shift", "packing.py", "start + offset - 1", "start + offset", PACKING),
-    Fault("end token without loss", "packing.py", "zip(tokens, rollout.completion.loss_mask, strict=True)",
-          "zip(tokens[:-1], rollout.completion.loss_mask)", PACKING),
-    Fault("siblings see one another", "packing.py", "(segments_L[:, None] == segments_L[None])", "(segments_L[None] >= 0)", PACKING),
-    Fault("positions run on", "packing.py", "positions += range(len(prompt_ids), len(prompt_ids) + len(tokens) - 1)",
-          "positions += range(start, start + len(tokens) - 1)", PACKING),
-    Fault("temperature forgotten in training", "update.py", "logprobs_and_entropy(logits_NV, row.targets_N, temperature)",
-          "logprobs_and_entropy(logits_NV, row.targets_N, 1.0)", UPDATE),
+    Fault(
+        "end token without loss",
+        "packing.py",
+        "zip(tokens, rollout.completion.loss_mask, strict=True)",
+        "zip(tokens[:-1], rollout.completion.loss_mask)",
+        PACKING,
+    ),
+    Fault(
+        "siblings see one another",
+        "packing.py",
+        "(segments_L[:, None] == segments_L[None])",
+        "(segments_L[None] >= 0)",
+        PACKING,
+    ),
+    Fault(
+        "positions run on",
+        "packing.py",
+        "positions += range(len(prompt_ids), len(prompt_ids) + len(tokens) - 1)",
+        "positions += range(start, start + len(tokens) - 1)",
+        PACKING,
+    ),
+    Fault(
+        "temperature forgotten in training",
+        "update.py",
+        "logprobs_and_entropy(logits_NV, row.targets_N, temperature)",
+        "logprobs_and_entropy(logits_NV, row.targets_N, 1.0)",
+        UPDATE,
+    ),
     Fault("temperature forgotten in sampling", "engines/torch.py", " / sampling.temperature", " / 1.0", "tests/engines"),
-    Fault("reference follows the policy", "policy/policy.py", "weight.data = self._reference[name]", "weight.data = current[name]",
-          UPDATE),
-    Fault("reference is not a copy", "policy/policy.py", "{name: weight.detach().clone() for name, weight in self._trained.items()}",
-          "{name: weight.detach() for name, weight in self._trained.items()}", UPDATE),
+    Fault(
+        "reference follows the policy",
+        "policy/policy.py",
+        "weight.data = self._reference[name]",
+        "weight.data = current[name]",
+        UPDATE,
+    ),
+    Fault(
+        "reference is not a copy",
+        "policy/policy.py",
+        "{name: weight.detach().clone() for name, weight in self._trained.items()}",
+        "{name: weight.detach() for name, weight in self._trained.items()}",
+        UPDATE,
+    ),
     Fault("bf16 weights not published", "update.py", "    policy.publish()\n", "", "tests/policy/test_policy.py"),
-    Fault("gradient of the last row only", "policy/policy.py", "master.grad = gradient if master.grad is None else master.grad.add_(gradient)",
-          "master.grad = gradient", UPDATE),
+    Fault(
+        "gradient of the last row only",
+        "policy/policy.py",
+        "master.grad = gradient if master.grad is None else master.grad.add_(gradient)",
+        "master.grad = gradient",
+        UPDATE,
+    ),
     Fault("gradient clipped twice as hard", "update.py", "limit / norm", "limit / norm / 2", UPDATE),
     Fault("old log-probs not kept", "update.py", "if num_updates > 1 else {}", "if num_updates > 99 else {}", UPDATE),
     Fault("finished rows stay", "engines/torch.py", "cache.batch_select_indices(index)", "pass", "tests/engines"),
-    Fault("padding is attended to", "engines/torch.py", ">= (longest - lengths_B)[:, None]", ">= 0 * lengths_B[:, None]",
-          "tests/engines"),
-    Fault("siblings share their random numbers", "rollout.py", "id_.step, id_.group, id_.member)", "id_.step, id_.group)",
-          "tests/test_rollout.py"),
-    Fault("a failed reward counts as 0", "scoring.py", "scores=scores, reward=None, status=\"failed\"", "scores=scores, reward=0.0, status=\"failed\"", "tests/test_scoring.py"),
-    Fault("resume repeats prompts", "session.py", 'saved.step, saved.state["next_prompt"]', "saved.step, 0", "tests/test_loop.py"),
-    Fault("resume forgets Adam", "session.py", '    session.optimizer.load_state_dict(saved.state["optimizer"])\n', "",
-          "tests/test_loop.py"),
-)  # fmt: skip
+    Fault(
+        "padding is attended to",
+        "engines/torch.py",
+        ">= (longest - lengths_B)[:, None]",
+        ">= 0 * lengths_B[:, None]",
+        "tests/engines",
+    ),
+    Fault(
+        "siblings share their random numbers",
+        "rollout.py",
+        "id_.step, id_.group, id_.member)",
+        "id_.step, id_.group)",
+        "tests/test_rollout.py",
+    ),
+    Fault(
+        "a failed reward counts as 0",
+        "scoring.py",
+        'scores=scores, reward=None, status="failed"',
+        'scores=scores, reward=0.0, status="failed"',
+        "tests/test_scoring.py",
+    ),
+    Fault(
+        "resume repeats prompts", "session.py", 'saved.step, saved.state["next_prompt"]', "saved.step, 0", "tests/test_loop.py"
+    ),
+    Fault(
+        "resume forgets Adam",
+        "session.py",
+        '    session.optimizer.load_state_dict(saved.state["optimizer"])\n',
+        "",
+        "tests/test_loop.py",
+    ),
+)
 
 
 def main(words: list[str]) -> int:
@@ -89,14 +188,19 @@ def main(words: list[str]) -> int:
     survived = []
     with tempfile.TemporaryDirectory() as scratch:
         copy = Path(scratch) / "project"
-        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "runs", "__pycache__"))
+        shutil.copytree(
+            ROOT, copy, ignore=shutil.ignore_patterns(".git", ".venv", ".*_cache", ".hypothesis", "runs", "__pycache__")
+        )
         for number, fault in enumerate(chosen, 1):
             begin = time.perf_counter()
             found = is_found(fault, copy)
             survived += [] if found else [fault.name]
             verdict = "found" if found else "SURVIVED"
             print(f"{number:2}/{len(chosen)}  {verdict:9} {time.perf_counter() - begin:5.1f} s  {fault.name}", flush=True)
-    print(f"{len(chosen) - len(survived)} of {len(chosen)} faults found" + (f"; survived: {', '.join(survived)}" if survived else ""))
+    print(
+        f"{len(chosen) - len(survived)} of {len(chosen)} faults found"
+        + (f"; survived: {', '.join(survived)}" if survived else "")
+    )
     return 1 if survived else 0
 
 
@@ -105,12 +209,19 @@ def is_found(fault: Fault, copy: Path) -> bool:
     path = copy / "src" / "toishi" / fault.file
     whole = path.read_text(encoding="utf-8")
     if whole.count(fault.old) != 1:
-        raise SystemExit(f"fault '{fault.name}': expected its text once in {fault.file}, found it {whole.count(fault.old)} times")
+        raise SystemExit(
+            f"fault '{fault.name}': expected its text once in {fault.file}, found it {whole.count(fault.old)} times"
+        )
     path.write_text(whole.replace(fault.old, fault.new), encoding="utf-8")
     try:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.tests.split()]
         environment = os.environ | {"PYTHONPATH": str(copy / "src"), "PYTHONDONTWRITEBYTECODE": "1"}
-        return subprocess.run(command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False).returncode == 1
+        return (
+            subprocess.run(
+                command, cwd=copy, env=environment, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, check=False
+            ).returncode
+            == 1
+        )
     finally:
         path.write_text(whole, encoding="utf-8")
 

@@ -164,8 +164,8 @@ def test_functions_stay_readable(name: str) -> None:
     assert not long, "\n".join(long)
 
 
-def public_names(name: str, tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """Module-level functions and classes, and the methods of classes, that a reader may use."""
+def public_names(name: str, tree: ast.Module) -> Iterator[tuple[str, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef]]:
+    """Functions and classes of a module that a reader may use."""
     for node in tree.body:
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef) and not node.name.startswith("_"):
             yield f"{name}.{node.name}", node

@@ -19,12 +19,14 @@ from transformers import AutoModelForCausalLM
 from tests.tiny import save_tiny
 from toishi import loop
 from toishi.config import Config, load_config
+from toishi.display import Display
 from toishi.errors import HealthStop, NumericsError, RecordError, RewardError
 from toishi.given import given_objects, with_given
 from toishi.record.reader import Run
 from toishi.record.writer import RunWriter
 from toishi.rewards.scripted import ScriptedReward
 from toishi.tasks.scripted import ScriptedTask
+from toishi.update import update_policy
 
 
 def recipe(model: Path, **overrides: Any) -> Config:
@@ -51,7 +53,11 @@ def what_happened(folder: Path) -> dict[str, Any]:
     """Everything of a run that must be equal bit for bit: metrics but times, answers, token streams, evaluations, weights."""
     run = Run.open(folder)
     metrics = [
-        {key: value for key, value in line.items() if not key.startswith(("time", "tokens/per_s", "seal")) and "sha256" not in key}
+        {
+            key: value
+            for key, value in line.items()
+            if not key.startswith(("time", "tokens/per_s", "seal")) and "sha256" not in key
+        }
         for line in run.metrics
     ]
     steps = {number: (run.step(number).groups, run.step(number).updates) for number in run.steps}
@@ -185,7 +191,7 @@ def test_saved_model_is_an_ordinary_transformers_model(tiny: Path, tmp_path: Pat
     """Loaded with plain transformers, the last checkpoint gives the log-probs of the policy that was saved."""
     session: list[Any] = []
 
-    class Keeping(loop.Display):
+    class Keeping(Display):
         def ended(self, ended: Any, finished: bool) -> None:
             session.append(ended)
 
@@ -224,7 +230,9 @@ def test_a_sampler_that_disagrees_is_refused_before_the_first_update(tiny: Path,
 def test_constant_reward_changes_no_weight(tiny: Path, tmp_path: Path) -> None:
     config = recipe(tiny, **{"train.steps": 2, "evaluation.prompts": 0})
     folder = train_scripted(config, tmp_path / "run", (0.5,))
-    first, last = (load_file(folder / "checkpoints" / name / "model" / "model.safetensors") for name in ("step_000000", "step_000002"))
+    first, last = (
+        load_file(folder / "checkpoints" / name / "model" / "model.safetensors") for name in ("step_000000", "step_000002")
+    )
     assert all(torch.equal(first[name], last[name]) for name in first)
     assert [line["update/skipped"] for line in Run.open(folder).metrics] == [1.0, 1.0]
 
@@ -236,14 +244,15 @@ def test_a_reward_that_breaks_its_contract_stops_before_any_weight_changes(tiny:
     assert not (tmp_path / "run" / "metrics.jsonl").exists() or Run.open(tmp_path / "run").steps == ()
 
 
-def test_not_a_number_writes_out_the_rows_and_keeps_the_checkpoint(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    real = loop.update_policy
+def test_not_a_number_writes_out_the_rows_and_keeps_the_checkpoint(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
 
     def poisoned(policy: Any, *args: Any, step: int, **kwargs: Any) -> Any:
         if step == 2:
             with torch.no_grad():
                 next(iter(policy.module.parameters())).fill_(float("nan"))
-        return real(policy, *args, step=step, **kwargs)
+        return update_policy(policy, *args, step=step, **kwargs)
 
     monkeypatch.setattr(loop, "update_policy", poisoned)
     with pytest.raises(NumericsError, match="no weight was changed"):
@@ -267,7 +276,9 @@ def test_refill_samples_further_prompts_in_place_of_tied_groups(tiny: Path, tmp_
     folder = train_scripted(recipe(tiny, **overrides), tmp_path / "run", values, prompts)
     groups = Run.open(folder).step(1).groups
     assert len({group.prompt.id for group in groups}) == len(groups)
-    assert [r.id.group for group in groups for r in group.rollouts] == sorted(r.id.group for group in groups for r in group.rollouts)
+    assert [r.id.group for group in groups for r in group.rollouts] == sorted(
+        r.id.group for group in groups for r in group.rollouts
+    )
     (line,) = Run.open(folder).metrics
     assert line["groups/mixed"] + line["groups/dropped"] == line["groups/count"]
     assert line["prompts/next"] == len(groups)
@@ -287,7 +298,7 @@ def interrupted() -> Iterator[None]:
 
 
 def test_ctrl_c_saves_and_resume_finishes(tiny: Path, straight: Path, tmp_path: Path, interrupted: None) -> None:
-    class Interrupting(loop.Display):
+    class Interrupting(Display):
         def step(self, session: Any, report: Any) -> None:
             if report.step == 2:
                 os.kill(os.getpid(), signal.SIGINT)

@@ -34,7 +34,10 @@ def test_groups_keep_prompt_order_and_identity() -> None:
     engine = Remembering()
     groups = sample_groups(PROMPTS, engine, Sampling(max_new_tokens=4), seed=9, step=3, group_size=2, first_group=4)
     assert [[str(r.id) for r in group.rollouts] for group in groups] == [["3/4/0", "3/4/1"], ["3/5/0", "3/5/1"]]
-    assert [[r.completion.text for r in group.rollouts] for group in groups] == [["answer 0", "answer 1"], ["answer 2", "answer 3"]]
+    assert [[r.completion.text for r in group.rollouts] for group in groups] == [
+        ["answer 0", "answer 1"],
+        ["answer 2", "answer 3"],
+    ]
     assert [r.status for group in groups for r in group.rollouts] == ["completed", "completed", "truncated", "completed"]
     assert {r.completion.policy_version for group in groups for r in group.rollouts} == {2}
     assert [request.prompt_ids for request in engine.asked] == [(1, 2), (1, 2), (3,), (3,)]
@@ -47,7 +50,14 @@ def test_no_two_answers_of_a_run_share_their_random_numbers() -> None:
         for stream in (0, EVALUATION_STREAM):
             for first in (0, 2):
                 sample_groups(
-                    PROMPTS, engine, Sampling(max_new_tokens=4), seed=0, step=step, group_size=3, first_group=first, stream=stream
+                    PROMPTS,
+                    engine,
+                    Sampling(max_new_tokens=4),
+                    seed=0,
+                    step=step,
+                    group_size=3,
+                    first_group=first,
+                    stream=stream,
                 )
     keys = [request.key for request in engine.asked]
     assert len(set(keys)) == len(keys) == 2 * 2 * 2 * 6

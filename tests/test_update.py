@@ -108,9 +108,7 @@ def test_a_reward_shift_does_not_change_the_gradient(name: str) -> None:
 def test_a_constant_reward_leaves_the_weights_bit_identical(name: str, optimizer: str) -> None:
     policy = tiny_policy(dtype=torch.float32)
     before = {key: master.detach().clone() for key, master in policy.masters.items()}
-    constant = [
-        replace(g, rollouts=tuple(replace(r, reward=0.7) for r in g.rollouts)) for g in two_groups()
-    ]
+    constant = [replace(g, rollouts=tuple(replace(r, reward=0.7) for r in g.rollouts)) for g in two_groups()]
     chosen = replace(settings(name), optimizer=OptimizerConfig(name=optimizer, lr=0.1))  # type: ignore[arg-type]
     run_update(constant, chosen, policy)
     assert all(torch.equal(before[key], master) for key, master in policy.masters.items())
@@ -236,7 +234,14 @@ def test_not_a_number_stops_before_a_weight_changes(dtype: torch.dtype) -> None:
     before = {key: master.detach().clone() for key, master in policy.masters.items()}
     with pytest.raises(NumericsError, match="1/1/0"):
         update_policy(policy, make_optimizer(policy, chosen.optimizer), groups, chosen, step=1)
-    assert all(torch.equal(before[key], master, ) or before[key].isnan().any() for key, master in policy.masters.items())
+    assert all(
+        torch.equal(
+            before[key],
+            master,
+        )
+        or before[key].isnan().any()
+        for key, master in policy.masters.items()
+    )
 
 
 def test_learning_rate_schedules() -> None:

@@ -152,7 +152,12 @@ class Display:
             return
         step, number = self._shown
         view = step_report(Run.open(folder), step)
-        self._print(Text(f"\nOne group of step {step}: the answers above the mean were made more likely", style="bold"))
+        self._print(
+            Text(
+                f"\nOne group of step {step}: the update pushed the answers above the mean up, those below it down",
+                style="bold",
+            )
+        )
         render_group(next(group for group in view.groups if group.group == number), self.console)
 
     def _advance(self, session: Session) -> None:

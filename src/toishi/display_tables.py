@@ -63,7 +63,6 @@ def plan(session: Session) -> dict[str, str]:
     config, policy = session.config, session.policy
     train, optimizer = config.train, config.optimizer
     rewards = ", ".join(f"{reward.name} (weight {reward.weight:g})" for reward in config.rewards)
-    trainable = f"{session.task.num_train:,}" if session.task.num_train is not None else "endless"
     updates = train.inner_epochs * train.minibatches
     return {
         "run": config.description.strip() or config.name,
@@ -71,7 +70,7 @@ def plan(session: Session) -> dict[str, str]:
         f"{weights_in_words(policy.num_trained, policy.num_parameters)}, "
         f"computing in {str(policy.compute_dtype).removeprefix('torch.')} on {policy.device}",
         "path": path_in_words(session),
-        "task": f"{session.task.name}: {trainable} training prompts, {len(session.heldout)} held out for measuring",
+        "task": task_in_words(session.task.name, session.task.num_train, len(session.heldout)) + " for measuring",
         "rewards": rewards,
         "method": f"{config.algorithm.name}, {optimizer.name}, learning rate {optimizer.lr:g}"
         + (f", {updates} updates a step" if updates > 1 else ""),
@@ -86,9 +85,25 @@ def plan_in_words(prompts: int, group_size: int, steps: int) -> str:
     '4 prompts × 8 answers = 32 answers a step, 30 steps (960 answers in all)'
     """
     a_step = prompts * group_size
-    return (
-        f"{prompts} prompts × {group_size} answers = {a_step} answers a step, {steps} steps ({a_step * steps:,} answers in all)"
-    )
+    each = f"{counted(prompts, 'prompt')} × {counted(group_size, 'answer')} = {counted(a_step, 'answer')} a step"
+    return f"{each}, {counted(steps, 'step')} ({counted(a_step * steps, 'answer')} in all)"
+
+
+def task_in_words(name: str, num_train: int | None, num_heldout: int) -> str:
+    """
+    >>> task_in_words("sums", 274, 64), task_in_words("mine", None, 0)
+    ('sums: 274 training prompts, 64 held out', 'mine: endless training prompts, 0 held out')
+    """
+    training = "endless training prompts" if num_train is None else counted(num_train, "training prompt")
+    return f"{name}: {training}, {num_heldout} held out"
+
+
+def counted(number: int, noun: str) -> str:
+    """
+    >>> counted(1, "answer"), counted(2000, "answer")
+    ('1 answer', '2,000 answers')
+    """
+    return f"{number:,} {noun}" if number == 1 else f"{number:,} {noun}s"
 
 
 def weights_in_words(trained: int, total: int) -> str:

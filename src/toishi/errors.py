@@ -53,8 +53,7 @@ class MissingExtraError(ToishiError, ImportError):
 
     def __init__(self, package: str, *, extra: str, purpose: str) -> None:
         super().__init__(
-            f"{purpose} needs the package '{package}', which is not installed. "
-            f"Install it with: pip install 'toishi[{extra}]'"
+            f"{purpose} needs the package '{package}', which is not installed. Install it with: pip install 'toishi[{extra}]'"
         )
 
 

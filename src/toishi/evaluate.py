@@ -2,8 +2,8 @@
 
 Decisions:
 1. The prompt is the unit: intervals come from a bootstrap over prompts, and differences are paired on the same prompts.
-2. Greedy and sampled are separate results. Sampling at the training temperature sharpens as entropy falls, so a sampled gain alone
-   overstates what was learned; greedy is the sober number.
+2. Greedy and sampled are separate results. Sampling at the training temperature sharpens as entropy falls, so a sampled gain
+   alone overstates what was learned; greedy is the sober number.
 3. A value splits into (share of answers that could be read) x (value of those): learning the format and learning the task look
    the same in one number.
 """

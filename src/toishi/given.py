@@ -32,7 +32,12 @@ NOTHING_GIVEN = Given()
 
 
 def given_objects(task: Task | None, rewards: Sequence[Reward | Callable[..., Any]] | None) -> Given:
-    """Task and rewards as passed by a person: functions become rewards called by their own names."""
+    """Task and rewards as passed by a person: functions become rewards called by their own names.
+
+    Raises ConfigError for an empty list and for what is neither a function nor a `Reward`.
+    """
+    if rewards is not None and not rewards:
+        raise ConfigError("rewards: at least one reward is needed, got an empty list; leave it out for those of the recipe")
     return Given(task, None if rewards is None else tuple(_as_reward(reward) for reward in rewards))
 
 
@@ -92,9 +97,7 @@ def _require_same(what: str, configs: Sequence[TaskConfig | RewardConfig], given
             f"toishi.resume(folder, {what}=...)"
         )
     if list(given) != recorded:
-        raise ConfigError(
-            f"{what}: expected {objects}, got {', '.join(map(repr, given)) or 'none'}; pass the same in the same order"
-        )
+        raise ConfigError(f"{what}: expected {objects}, got {', '.join(map(repr, given))}; pass the same in the same order")
 
 
 def _as_reward(reward: Reward | Callable[..., Any]) -> Reward:

@@ -72,7 +72,9 @@ def resume(folder: Path | str, display: Display | None = None, given: Given = NO
         )
     session = restore(config, gather(config, given), Path(folder), record.run, checkpoint)
     session.writer.undo_after(session.step)
-    session.writer.write_event({"step": session.step, "kind": "resumed", "message": f"from {checkpoint.name}", "skipped": list(reasons)})
+    session.writer.write_event(
+        {"step": session.step, "kind": "resumed", "message": f"from {checkpoint.name}", "skipped": list(reasons)}
+    )
     record = Run.open(Path(folder))
     session.metrics = list(record.metrics)
     session.evaluations = [Evaluation.from_record(line) for line in record.evaluations]
@@ -119,7 +121,9 @@ def train_step(session: Session, display: Display) -> StepReport:
         except NumericsError as error:
             session.writer.write_failure(step, groups, str(error))
             raise
-        gap = sampler_gap(groups, [stream for update in updates for stream in update.streams]) or measure_gap(session.policy, groups, session.settings)
+        gap = sampler_gap(groups, [stream for update in updates for stream in update.streams]) or measure_gap(
+            session.policy, groups, session.settings
+        )
     clock.close()
     metrics = step_metrics(groups, updates, refill_rounds=rounds, next_prompt=session.next_prompt, gap=gap)
     metrics |= scoring_summary(groups) | timing_metrics(clock.seconds, int(metrics["tokens/sampled"] or 0))
@@ -164,8 +168,8 @@ def refuse_gap(session: Session, groups: tuple[Group, ...]) -> None:
     if not mean <= limit:
         raise HealthStop(
             f"sampler and trainer disagree: |log-prob as sampled - log-prob as trained| is {mean:.3g} nats on average "
-            f"(largest {largest:.3g}), expected at most {limit:g}. No weight was changed. Set model.dtype=float32; if it stays, "
-            "this architecture does not give the same result in batches: please report it"
+            f"(largest {largest:.3g}), expected at most {limit:g}. No weight was changed. Set model.dtype=float32; if it "
+            "stays, this architecture does not give the same result in batches: please report it"
         )
 
 
@@ -180,7 +184,9 @@ def measure(session: Session, display: Display, *, full: bool) -> None:
     for greedy in modes:
         if ("greedy" if greedy else "sampled") in done:  # resumed between two measurements of a step
             continue
-        with display.waiting(f"evaluating {len(prompts)} held-out prompts, {'greedy' if greedy else f'{config.samples} samples each'}"):
+        with display.waiting(
+            f"evaluating {len(prompts)} held-out prompts, {'greedy' if greedy else f'{config.samples} samples each'}"
+        ):
             found = evaluate(
                 session.engine, prompts, session.rewards, session.weights, sampling_of(session.config, greedy=greedy),
                 samples=config.samples, seed=session.config.seed, step=session.step,
@@ -221,9 +227,7 @@ def protected(session: Session) -> set[int]:
 
 def raise_alarms(session: Session, display: Display) -> None:
     """Say what the health rules see, once each; stop when a rule says stop (the checkpoint of this step is kept)."""
-    alarms: list[Alarm] = examine(
-        session.metrics, session.evaluations, session.config, session.said, dtype=session.dtype
-    )
+    alarms: list[Alarm] = examine(session.metrics, session.evaluations, session.config, session.said, dtype=session.dtype)
     for alarm in alarms:
         session.said.add(alarm.rule)
         session.writer.write_event({"step": session.step, "kind": "health", **alarm.as_record()})

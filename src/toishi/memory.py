@@ -2,14 +2,15 @@
 
 Decisions:
 1. An estimate is a sum of named parts with the formula in words, so that a person sees what to make smaller.
-2. It counts the two peaks apart: sampling (weights, key-value cache) and updating (weights, gradients, optimizer, activations,
-   logits); a run needs the larger one.
+2. Weights, optimizer and gradients are there all the time (gradients are dropped when the next update begins). On top of them
+   come sampling (key-value cache), updating (activations, logits) and saving (the model is written from a copy) in turn, so
+   only the largest of the three counts.
 3. No dependency for it: /proc/meminfo and the control group's limit on Linux, the device's own count on CUDA, else unknown.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,7 +20,7 @@ import torch
 from toishi.config import Config
 
 RUNTIME_BYTES = 600_000_000
-"""Interpreter and libraries after loading a model, measured: torch and transformers on the CPU."""
+"""Python, torch and transformers with their buffers; with it, the peak of the demo comes out within a tenth."""
 LOGIT_COPIES = 3
 """Logits, their log-softmax, and the gradient of one of them live at the same time."""
 ENGINE_ROWS = 64
@@ -36,22 +37,30 @@ class Part:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MemoryEstimate:
-    """What is needed while sampling and while updating, in parts; `free` is None where it cannot be known."""
+    """What is needed all the time, and on top of it in each phase; `free` is None where it cannot be known."""
 
     always: tuple[Part, ...]
-    sampling: tuple[Part, ...]
-    updating: tuple[Part, ...]
+    phases: tuple[tuple[Part, ...], ...]
     free: int | None
 
     @property
+    def peak(self) -> tuple[Part, ...]:
+        """The parts of the phase that needs most."""
+        return max(self.phases, key=_total)
+
+    @property
     def needed(self) -> int:
-        peaks = (sum(part.num_bytes for part in parts) for parts in (self.sampling, self.updating))
-        return sum(part.num_bytes for part in self.always) + max(peaks)
+        """Bytes at the highest moment of a run."""
+        return _total(self.always) + _total(self.peak)
 
     @property
     def fits(self) -> bool | None:
         """None when what is free is unknown."""
         return None if self.free is None else self.needed <= self.free
+
+
+def _total(parts: Sequence[Part]) -> int:
+    return sum(part.num_bytes for part in parts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -94,8 +103,11 @@ def estimate_memory(
     """
     return MemoryEstimate(
         always=_always(config, shape, compute_bytes),
-        sampling=(_key_value_cache(config, shape, compute_bytes, prompt_tokens),),
-        updating=_updating(config, shape, compute_bytes, prompt_tokens),
+        phases=(
+            (_key_value_cache(config, shape, compute_bytes, prompt_tokens),),
+            _updating(config, shape, compute_bytes, prompt_tokens),
+            (Part("checkpoint", 4 * shape.trained, "4 bytes a trained weight, copied while it is written"),),
+        ),
         free=free,
     )
 
@@ -105,6 +117,7 @@ def _always(config: Config, shape: ModelShape, compute_bytes: int) -> tuple[Part
     parts = [
         Part("libraries", RUNTIME_BYTES, "Python, torch and transformers"),
         Part("weights", 4 * trained + compute_bytes * frozen, "4 bytes a trained weight (fp32 masters)"),
+        Part("gradients", 4 * trained, "4 bytes a trained weight"),
     ]
     if compute_bytes < 4:
         parts.append(Part("compute copy", compute_bytes * trained, f"{compute_bytes} bytes a trained weight"))
@@ -129,7 +142,6 @@ def _updating(config: Config, shape: ModelShape, compute_bytes: int, prompt_toke
     logit_tokens = min(tokens, answer_tokens)
     per_token = shape.layers * (10 * shape.hidden + 4 * shape.intermediate + 2 * shape.key_value_width)
     return (
-        Part("gradients", 4 * shape.trained, "4 bytes a trained weight"),
         Part(
             "activations",
             tokens * per_token * compute_bytes,

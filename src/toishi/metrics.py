@@ -25,44 +25,66 @@ METRICS: dict[str, Metric] = {
     "reward/std": Metric("reward", "standard deviation of the reward over all scored answers of the step (population)"),
     "reward/group_std_mean": Metric("reward", "mean over groups of the spread inside the group", "0 = nothing to compare"),
     "rewards/<name>/mean": Metric("score", "mean value of one reward, before its weight"),
-    "rewards/<name>/std": Metric("score", "standard deviation of one reward's values (sample, ddof 1)", "0 for many steps: constant reward"),
+    "rewards/<name>/std": Metric(
+        "score", "standard deviation of one reward's values (sample, ddof 1)", "0 for many steps: constant reward"
+    ),
     "rewards/<name>/failed": Metric("answers", "answers this reward broke on; they are left out, never counted as 0"),
     "rewards/<name>/abstained": Metric("answers", "answers this reward does not apply to (it returned None)"),
     "groups/count": Metric("groups", "groups sampled in the step, refills included"),
-    "groups/mixed": Metric("groups", "groups whose rewards differ: only these teach by comparison", "below a third: change difficulty or group size"),
+    "groups/mixed": Metric(
+        "groups",
+        "groups whose rewards differ: only these teach by comparison",
+        "below a third: change difficulty or group size",
+    ),
     "groups/all_wrong": Metric("groups", "tied groups with reward at or below 0", "rising: task too hard"),
     "groups/all_right": Metric("groups", "tied groups with reward above 0", "rising: task solved or reward saturated"),
     "groups/dropped": Metric("groups", "groups that the algorithm's filter left out"),
     "groups/refill_rounds": Metric("rounds", "extra sampling rounds made to find mixed groups (DAPO refill)"),
     "answers/count": Metric("answers", "answers sampled in the step"),
     "answers/unscored": Metric("answers", "answers without a reward (failed or all rewards abstained)"),
-    "answers/truncated_share": Metric("share", "answers cut by the token limit", "above 0.1: raise sampling.max_new_tokens or penalise length"),
+    "answers/truncated_share": Metric(
+        "share", "answers cut by the token limit", "above 0.1: raise sampling.max_new_tokens or penalise length"
+    ),
     "answers/mean_tokens": Metric("tokens", "mean answer length, stop token included"),
     "answers/p95_tokens": Metric("tokens", "95th percentile of the answer length"),
     "answers/max_tokens": Metric("tokens", "longest answer"),
     "answers/mean_tokens_above": Metric("tokens", "mean length of answers above their group's mean reward"),
-    "answers/mean_tokens_below": Metric("tokens", "mean length of answers below it", "growing faster than `above`: length bias"),
+    "answers/mean_tokens_below": Metric(
+        "tokens", "mean length of answers below it", "growing faster than `above`: length bias"
+    ),
     "answers/distinct_share": Metric("share", "different texts among the answers", "falling to 1/G: the policy has collapsed"),
     "answers/empty_share": Metric("share", "answers without any text"),
-    "entropy/mean_nats": Metric("nats", "mean entropy of the next-token distribution over all sampled tokens", "halving early or below 0.05: collapse"),
-    "sampler_gap/mean_abs": Metric("nats", "mean |log-prob as sampled - log-prob as trained| of the same tokens", "fp32 below 1e-3, bf16 below 0.1"),
+    "entropy/mean_nats": Metric(
+        "nats", "mean entropy of the next-token distribution over all sampled tokens", "halving early or below 0.05: collapse"
+    ),
+    "sampler_gap/mean_abs": Metric(
+        "nats", "mean |log-prob as sampled - log-prob as trained| of the same tokens", "fp32 below 1e-3, bf16 below 0.1"
+    ),
     "sampler_gap/max_abs": Metric("nats", "largest such difference"),
     "update/count": Metric("updates", "optimizer updates made in the step"),
-    "update/loss": Metric("loss", "value of the loss, mean over the step's updates", "near 0 is normal and says nothing about learning"),
-    "update/grad_norm": Metric("norm", "gradient norm before clipping, mean over updates", "0: nothing taught; 10x the usual: trouble"),
+    "update/loss": Metric(
+        "loss", "value of the loss, mean over the step's updates", "near 0 is normal and says nothing about learning"
+    ),
+    "update/grad_norm": Metric(
+        "norm", "gradient norm before clipping, mean over updates", "0: nothing taught; 10x the usual: trouble"
+    ),
     "update/grad_norm_clipped": Metric("norm", "gradient norm after clipping"),
     "update/lr": Metric("1", "learning rate"),
     "update/skipped": Metric("updates", "updates without any contribution: no optimizer step was made"),
     "update/tokens": Metric("tokens", "tokens in the loss's denominator, sum over updates"),
     "update/rollouts": Metric("answers", "answers in the loss's denominator, sum over updates"),
-    "update/tokens_computed": Metric("tokens", "tokens that went through the model in the updates (zero-advantage answers do not)"),
+    "update/tokens_computed": Metric(
+        "tokens", "tokens that went through the model in the updates (zero-advantage answers do not)"
+    ),
     "update/ratio_mean": Metric("ratio", "mean importance ratio", "off 1: samples have grown stale"),
     "update/ratio_max": Metric("ratio", "largest importance ratio", "single values beyond 2: updates too drastic"),
     "update/ratio_min": Metric("ratio", "smallest importance ratio"),
     "update/clip_low_share": Metric("share", "tokens held at the lower bound", "0 with one update per step is normal"),
     "update/clip_high_share": Metric("share", "tokens held at the upper bound"),
     "update/clip_dual_share": Metric("share", "tokens held by the dual clip"),
-    "update/kl_policy_old_k3": Metric("nats", "k3 estimate of KL(current || sampled from) per token", "jumps: learning rate too high"),
+    "update/kl_policy_old_k3": Metric(
+        "nats", "k3 estimate of KL(current || sampled from) per token", "jumps: learning rate too high"
+    ),
     "update/kl_policy_ref": Metric("nats", "the row's KL term per token, policy against the model of step 0"),
     "tokens/sampled": Metric("tokens", "tokens sampled in the step"),
     "tokens/per_s": Metric("tokens/s", "sampled tokens divided by the whole step's time"),
@@ -99,7 +121,7 @@ def step_metrics(
 
 
 def sampler_gap(groups: Sequence[Group], streams: Sequence[TokenStreams]) -> tuple[float, float] | None:
-    """(mean, max) of |log-prob as sampled - log-prob by the trainer before the step's first update|, over the tokens trained on."""
+    """(mean, max) of |log-prob as sampled - log-prob by the trainer before the first update|, over the tokens trained on."""
     completions = {rollout.id: rollout.completion for group in groups for rollout in group.rollouts}
     gaps = [
         abs(sampled - trained)

@@ -4,9 +4,9 @@ Decisions:
 1. No padding and no wasted prompt: a row holds one prompt and, behind it, several of its answers. Each answer sees the prompt
    and itself (a mask says so) and continues the prompt's positions. Where the architecture does not allow that, a row holds one
    prompt and one answer and needs no mask: the same code, always correct.
-2. The last token of an answer predicts nothing that is trained, so it is not fed. The first is predicted by the prompt's last token.
+2. The last token of an answer predicts nothing that is trained, so it is not fed. The first is predicted by the prompt's
+   last token.
 3. Only positions that predict a token with loss are kept (`keep_N`); all per-token numbers are flat over those (N).
-4. Which answers take part is decided once, here; numerators, denominators and logs all follow it.
 """
 
 from __future__ import annotations

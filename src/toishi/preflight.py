@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Literal, TypeVar
 
 from toishi.config import Config
-from toishi.errors import ConfigError, RewardError, ToishiError
+from toishi.errors import ConfigError, MissingExtraError, RewardError, ToishiError
 from toishi.given import NOTHING_GIVEN, Given, the_rewards, the_task
 from toishi.packages import missing_packages
 from toishi.rewards import check_prompts
@@ -101,9 +101,12 @@ def some_rows(task: Task) -> tuple[Prompt, ...]:
 def _attempt(found: Preflight, part: str, build: Callable[[], T]) -> T | None:
     try:
         return build()
+    except MissingExtraError as error:
+        if not found.errors:  # else it is the package that was missed first
+            found.findings.append(Finding("error", "packages", str(error), error))
     except ToishiError as error:
         found.findings.append(Finding("error", part, str(error), error))
-        return None
+    return None
 
 
 def _check_amount(found: Preflight, task: Task, config: Config) -> None:
@@ -113,7 +116,7 @@ def _check_amount(found: Preflight, task: Task, config: Config) -> None:
     used = config.train.prompts_per_step * config.train.steps
     if task.num_train is not None and used > 10 * task.num_train:
         times = used / task.num_train
-        message = f"{task.num_train} training prompts, each used about {times:.0f} times: more rows are safer"
+        message = f"training prompts: {task.num_train}, each used about {times:.0f} times: more rows are safer"
         found.findings.append(Finding("warning", "data", message))
 
 

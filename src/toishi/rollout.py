@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from toishi.engines.base import Engine, Request, Sampling
-from toishi.types import Completion, Group, Prompt, Rollout, RolloutId
+from toishi.types import Completion, Group, Prompt, Rollout, RolloutId, RolloutStatus
 
 TRAINING_STREAM = 0
 EVALUATION_STREAM = 1
@@ -25,8 +25,8 @@ def sample_groups(
 ) -> tuple[Group, ...]:
     """`group_size` answers to each (rendered) prompt.
 
-    An answer's random numbers depend on (seed, stream, step, group, member) only: neither on the other prompts of the step nor on
-    how the engine batches them. `first_group` numbers the groups of a refill round onwards.
+    An answer's random numbers depend on (seed, stream, step, group, member) only: neither on the other prompts of the step
+    nor on how the engine batches them. `first_group` numbers the groups of a refill round onwards.
     """
     ids = [
         RolloutId(step=step, group=first_group + position, member=member)
@@ -39,8 +39,7 @@ def sample_groups(
     ]
     completions = [replace(completion, policy_version=step - 1) for completion in engine.generate(requests, sampling)]
     rollouts = [
-        _rollout(id_, prompts[id_.group - first_group], completion)
-        for id_, completion in zip(ids, completions, strict=True)
+        _rollout(id_, prompts[id_.group - first_group], completion) for id_, completion in zip(ids, completions, strict=True)
     ]
     return tuple(
         Group(prompt=prompt, rollouts=tuple(rollouts[at * group_size : (at + 1) * group_size]))
@@ -49,5 +48,5 @@ def sample_groups(
 
 
 def _rollout(id_: RolloutId, prompt: Prompt, completion: Completion) -> Rollout:
-    status = "truncated" if completion.is_truncated else "completed"
+    status: RolloutStatus = "truncated" if completion.is_truncated else "completed"
     return Rollout(id=id_, prompt=prompt, completion=completion, status=status)

@@ -189,9 +189,7 @@ def _session(
         shared_prompt=able.shared_prompt,
         seed=config.seed,
     )
-    engine = TorchEngine(
-        policy.module, stop_ids=renderer.stop_ids, decode=renderer.decode, batched_prompts=able.batched_decode
-    )
+    engine = TorchEngine(policy.module, stop_ids=renderer.stop_ids, decode=renderer.decode, batched_prompts=able.batched_decode)
     heldout = [renderer.render(prompt) for prompt in materials.task.heldout_prompts()[: config.evaluation.prompts]]
     refuse_long(heldout, config.sampling.max_prompt_tokens)
     return Session(
@@ -209,9 +207,7 @@ def _session(
     )
 
 
-def run_record(
-    config: Config, machine: Machine, loaded: LoadedModel, renderer: Renderer, task: Task
-) -> dict[str, Any]:
+def run_record(config: Config, machine: Machine, loaded: LoadedModel, renderer: Renderer, task: Task) -> dict[str, Any]:
     """What run.json says: enough to do any step again."""
     return {
         "config": config.model_dump(mode="json"),

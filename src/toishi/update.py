@@ -7,7 +7,8 @@ Decisions:
 3. With a single update the old log-probs are the current ones (ratio exactly 1) and cost nothing. With several, they are
    computed once before the first.
 4. An answer that cannot contribute (advantage 0, no KL or entropy term) counts in the denominators but is not run again.
-   If nothing contributes, no optimizer step is made: a zero gradient is not evidence, and Adam's momentum would still move weights.
+   If nothing contributes, no optimizer step is made: a zero gradient is not evidence, and Adam's momentum would still move
+   weights.
 """
 
 from __future__ import annotations
@@ -78,7 +79,9 @@ def learning_rate(config: OptimizerConfig, step: int, total_steps: int) -> float
 
 
 @torch.no_grad()
-def reference_logprobs(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> dict[RolloutId, tuple[float, ...]]:
+def reference_logprobs(
+    policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings
+) -> dict[RolloutId, tuple[float, ...]]:
     """Log-prob of every token under the model of step 0; 0 at positions without loss."""
     with policy.as_reference():
         return _logprobs(policy, rollouts, settings)
@@ -163,7 +166,10 @@ def _accumulate(
         num_tokens=sum(sum(rollout.completion.loss_mask) for rollout in rollouts), num_sequences=len(rollouts)
     )
     needed = [rollout for rollout in rollouts if _contributes(rollout, settings.algorithm)]
-    streams = {rollout.id: TokenStreams(rollout=rollout.id, computed=False, advantage=rollout.advantage_per_token) for rollout in rollouts}
+    streams = {
+        rollout.id: TokenStreams(rollout=rollout.id, computed=False, advantage=rollout.advantage_per_token)
+        for rollout in rollouts
+    }
     loss = 0.0
     for row in _rows(policy, needed, settings):
         row_loss, row_streams = _backward(policy, row, old, settings, counts)
@@ -207,24 +213,27 @@ def _backward(
         raise NumericsError(_bad_rows(row, logprobs_N, loss))
     weights = torch.autograd.grad(objective.loss, [leaf_logprobs_N, leaf_entropy_N], allow_unused=True, materialize_grads=True)
     torch.autograd.backward([logprobs_N, entropy_N], list(weights))
-    columns = {
+    columns: dict[str, Tensor | None] = {
         "old_logprob": old_logprobs_N,
         "logprob": leaf_logprobs_N,
         "entropy": leaf_entropy_N,
         "ratio": objective.ratio_N,
         "clip": objective.clip_N,
         "token_weight": weights[0],
+        "ref_logprob": ref_logprobs_N,
+        "kl_policy_ref": objective.kl_N,
     }
-    if ref_logprobs_N is not None:
-        columns |= {"ref_logprob": ref_logprobs_N, "kl_policy_ref": objective.kl_N}
     return loss, [_streams(row, number, columns) for number in range(len(row.rollouts))]
 
 
-def _streams(row: PackedRow, number: int, columns: dict[str, Tensor]) -> TokenStreams:
+def _streams(row: PackedRow, number: int, columns: dict[str, Tensor | None]) -> TokenStreams:
+    """One answer's share of the row's columns; a column that does not exist (no reference) stays empty."""
     rollout = row.rollouts[number]
     mine_N = row.sequence_N == number
     spread: dict[str, Any] = {
-        name: tuple(_spread(values_N.detach()[mine_N], rollout.completion.loss_mask)) for name, values_N in columns.items()
+        name: tuple(_spread(values_N.detach()[mine_N], rollout.completion.loss_mask))
+        for name, values_N in columns.items()
+        if values_N is not None
     }
     spread["clip"] = tuple(int(code) for code in spread["clip"])
     return TokenStreams(rollout=rollout.id, computed=True, advantage=rollout.advantage_per_token, **spread)

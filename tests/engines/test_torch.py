@@ -27,7 +27,9 @@ def text_of(ids: Sequence[int]) -> str:
     return " ".join(str(token) for token in ids if token != END)
 
 
-def engine(family: str = "llama", dtype: torch.dtype = torch.float64, *, batched: bool = True, max_rows: int = 64) -> TorchEngine:
+def engine(
+    family: str = "llama", dtype: torch.dtype = torch.float64, *, batched: bool = True, max_rows: int = 64
+) -> TorchEngine:
     module = tiny_model(family, dtype=dtype)
     return TorchEngine(module, stop_ids=[END], decode=text_of, batched_prompts=batched, max_rows=max_rows)
 
@@ -148,7 +150,7 @@ def test_greedy_takes_the_likeliest_token_and_reports_full_logprobs() -> None:
 def test_stop_token_is_part_of_the_answer_and_not_of_its_text() -> None:
     module = tiny_model("llama", dtype=torch.float64)
     with torch.no_grad():
-        module.get_output_embeddings().weight[END] = module.get_output_embeddings().weight.mean(0) * 50  # type: ignore[union-attr,index]
+        module.get_output_embeddings().weight[END] = module.get_output_embeddings().weight.mean(0) * 50
     built = TorchEngine(module, stop_ids=[END, 9], decode=text_of, batched_prompts=True)
     found = built.generate(requests(8), Sampling(max_new_tokens=10))
     stopped = [completion for completion in found if completion.finish_reason == "stop"]

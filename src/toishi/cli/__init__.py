@@ -7,6 +7,6 @@ Decisions:
 3. Results go to stdout, errors to stderr. `--json` prints one JSON document and nothing else on stdout.
 """
 
-from toishi.cli.app import app, main
+from toishi.cli.app import main
 
-__all__ = ["app", "main"]
+__all__ = ["main"]

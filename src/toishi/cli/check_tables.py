@@ -10,7 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toishi.check import CheckReport
-from toishi.display_tables import facts_table, number, plan_in_words, weights_in_words
+from toishi.display_tables import facts_table, number, plan_in_words, task_in_words, weights_in_words
 from toishi.explanation.render import one_line
 from toishi.forecast import Forecast
 from toishi.memory import MemoryEstimate
@@ -56,13 +56,12 @@ def conclusion(report: CheckReport) -> Text:
 
 
 def memory_table(estimate: MemoryEstimate) -> Table:
-    """The parts of the estimate; sampling and updating happen one after the other, so only the larger counts."""
+    """The parts of the estimate: what is there all the time, and what the largest phase adds."""
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("part", no_wrap=True)
     table.add_column("GB", justify="right")
     table.add_column("how it is counted", style="dim")
-    sampling, updating = (sum(part.num_bytes for part in parts) for parts in (estimate.sampling, estimate.updating))
-    for part in (*estimate.always, *(estimate.updating if updating >= sampling else estimate.sampling)):
+    for part in (*estimate.always, *estimate.peak):
         table.add_row(part.name, number(part.num_bytes / 1e9), part.formula)
     table.add_section()
     free = "free memory is unknown here" if estimate.free is None else f"{estimate.free / 1e9:.1f} GB are free"
@@ -74,8 +73,7 @@ def _facts(report: CheckReport) -> Table:
     config, train = report.config, report.config.train
     rows = {"recipe": config.description.strip() or config.name}
     if report.num_train is not None or report.num_heldout:
-        trainable = "endless" if report.num_train is None else f"{report.num_train:,}"
-        rows["data"] = f"{config.task.name}: {trainable} training prompts, {report.num_heldout} held out"
+        rows["data"] = task_in_words(config.task.name, report.num_train, report.num_heldout)
     rows["rewards"] = ", ".join(f"{reward.name} (weight {reward.weight:g})" for reward in config.rewards)
     if report.rows_checked:
         rows["rewards"] += f"; {report.rows_checked:,} rows can be scored" if report.ok else ""

@@ -52,7 +52,7 @@ class TorchEngine:
 
     def __init__(
         self,
-        module: nn.Module,
+        module: Any,
         *,
         stop_ids: Sequence[int],
         decode: Callable[[Sequence[int]], str],

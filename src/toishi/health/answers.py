@@ -5,6 +5,8 @@ from __future__ import annotations
 from toishi.health.history import History, change_of
 
 LENGTH = "answers/mean_tokens"
+MIN_GROWTH = 8
+"""Tokens: short answers double by a word."""
 
 
 def length_growth(history: History, limit: float) -> str | None:
@@ -14,7 +16,7 @@ def length_growth(history: History, limit: float) -> str | None:
         return None
     start, now = lengths
     factor = now / start
-    if now - start < 8 or factor <= limit or (factor <= 2 * limit and history.reward_rose):
+    if now - start < MIN_GROWTH or factor <= limit or (factor <= 2 * limit and history.reward_rose):
         return None
     better = "" if history.reward_rose else ", and the reward did not rise with it"
     return f"the mean answer grew from {start:.0f} to {now:.0f} tokens{better}"
@@ -40,7 +42,7 @@ def wrong_longer(history: History, limit: float) -> str | None:
     if len(history.steps) < 20 or any(len(window.values(name)) < 5 for window in (first, recent) for name in names):
         return None
     below, above = (((first.mean(name) or 0.0), (recent.mean(name) or 0.0)) for name in names)
-    if below[1] < 1.3 * below[0] or below[1] / below[0] < limit * above[1] / above[0]:
+    if below[1] - below[0] < MIN_GROWTH or below[1] / below[0] < limit * above[1] / above[0]:
         return None
     return (
         f"answers below their group's mean grew from {below[0]:.0f} to {below[1]:.0f} tokens, "
@@ -62,11 +64,17 @@ def truncation(history: History, limit: float) -> str | None:
     rise, overall = change_of(best, recent, name), change_of(blocks[0], recent, name)
     rose = rise is not None and rise.difference >= 0.2 and rise.is_beyond(4)
     stays = overall is not None and overall.after - 0.8 * overall.before > overall.standard_error
-    learning = change_of(earlier.last(10), recent, "reward/mean")
-    waits = len(history.steps) < 30 or (learning is not None and learning.is_beyond(2))
-    if not rose and (not stays or waits):
+    if not rose and (not stays or _is_learning(history)):
         return None
     return f"{now:.0%} of the answers of {recent} were cut at sampling.max_new_tokens={history.config.sampling.max_new_tokens}"
+
+
+def _is_learning(history: History) -> bool:
+    """Too early to judge (30 steps; 60 when the reward has risen at all), or the reward rose in the last ten steps."""
+    if len(history.steps) < (60 if history.reward_rose else 30):
+        return True
+    recent = change_of(history.steps.before_last(10).last(10), history.steps.last(10), "reward/mean")
+    return recent is not None and recent.is_beyond(2)
 
 
 def empty_answers(history: History, limit: float) -> str | None:

@@ -44,6 +44,9 @@ class Window:
     def before_last(self, count: int) -> Window:
         return Window(self.rows[:-count])
 
+    def after_first(self, count: int) -> Window:
+        return Window(self.rows[count:])
+
     def between(self, after_step: int, up_to_step: int) -> Window:
         """Steps s with after_step < s <= up_to_step."""
         return Window([row for row in self.rows if after_step < row["step"] <= up_to_step])

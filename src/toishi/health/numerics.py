@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 
-from toishi.health.history import History
+from toishi.health.history import History, Window
 from toishi.health.signal import compares
 
 GAP = "sampler_gap/mean_abs"
@@ -48,14 +48,16 @@ def sampler_gap(history: History, _: float) -> str | None:
 
 def gradient_explosion(history: History, limit: float) -> str | None:
     """The gradient norm is far above its usual size."""
+    """Against the steps before that taught: a step whose groups are all tied has only a KL term's small gradient."""
     now = history.latest.mean(NORM)
-    usual = [norm for norm in history.steps.before_last(1).last(20).values(NORM) if norm > 0]
+    taught = [row for row in history.steps.before_last(1).rows[-40:] if row.get("groups/mixed")]
+    usual = [norm for norm in Window(taught[-20:]).values(NORM) if norm > 0]
     if now is None or len(usual) < 5:
         return None
     median = statistics.median(usual)
     if now <= limit * median or now <= 2 * max(usual):
         return None
-    return f"the gradient norm is {now:.3g}, {now / median:.0f} times the median of the last {len(usual)} steps ({median:.3g})"
+    return f"the gradient norm is {now:.3g}, {now / median:.0f} times the median of {len(usual)} steps before ({median:.3g})"
 
 
 def gradient_zero(history: History, limit: float) -> str | None:

@@ -70,11 +70,11 @@ def kl_reference(history: History, limit: float) -> str | None:
 
 
 def policy_jump(history: History, limit: float) -> str | None:
-    """Step after step the updates move the policy too far; a single jump is usual when Adam starts without warm-up.
+    """Step after step the updates move the policy too far. The first three are left out: Adam starts with its largest moves.
 
     Sequence-sum ratios are products over whole answers: of those rows only the KL is read.
     """
-    recent = history.steps.last(3)
+    recent = history.steps.after_first(3).last(3)
     moved = recent.values("update/kl_policy_old_k3")
     if len(moved) == 3 and min(moved) > limit:
         return f"in each of {recent} the updates moved the policy by at least {min(moved):.2f} nats per token"

@@ -151,7 +151,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="policy_jump",
         watches="`update/kl_policy_old_k3`, `update/ratio_mean` (0.5 to 2), `update/ratio_max` (20), 3 steps in a row",
-        action="warn", limit=0.1, limit_is="nats per token and step", within=3,
+        action="warn", limit=0.3, limit_is="nats per token and step", within=3,
         find=policy.policy_jump,
         remedy="lower optimizer.lr; set optimizer.warmup_steps; fewer train.inner_epochs or train.minibatches",
     ),
@@ -164,7 +164,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="gradient_explosion",
-        watches="`update/grad_norm` against the median of the 20 steps before",
+        watches="`update/grad_norm` against the median of the last 20 steps that taught",
         action="warn", limit=10.0, limit_is="times the median (and twice the largest)", within=1,
         find=numerics.gradient_explosion,
         remedy="look at the step (toishi explain RUN --step N) for a reward out of range; keep optimizer.max_grad_norm at 1; "
@@ -204,7 +204,7 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="wrong_longer",
         watches="`answers/mean_tokens_below` against `answers/mean_tokens_above`, last 10 steps against the first 10",
-        action="warn", limit=1.5, limit_is="times faster (and 1.3 times longer than at the start)", within=10,
+        action="warn", limit=1.5, limit_is="times faster (and 8 tokens longer than at the start)", within=10,
         find=answers.wrong_longer,
         remedy="set algorithm.reduction=token_mean or constant_length: dividing by an answer's own length makes long wrong "
         "answers cheap",

@@ -98,7 +98,7 @@ def recorded_fingerprint(folder: Path) -> str | None:
 
 def build_folder(folder: Path, gguf: Path, progress: Progress = lambda line: None) -> Path:
     """Dequantises the GGUF file into a transformers folder, checks it, and gives it its name."""
-    _require_gguf_package()
+    _require_packages()
 
     def write(aside: Path) -> None:
         progress("dequantising the weights (once)")
@@ -143,9 +143,11 @@ def _remove_abandoned(folder: Path) -> None:
         shutil.rmtree(folder)
 
 
-def _require_gguf_package() -> None:
-    if importlib.util.find_spec("gguf") is None:
-        raise MissingExtraError("gguf", extra="bundled", purpose="Unpacking the bundled model")
+def _require_packages() -> None:
+    """What transformers needs to read a GGUF file."""
+    for package in ("gguf", "accelerate"):
+        if importlib.util.find_spec(package) is None:
+            raise MissingExtraError(package, extra="bundled", purpose="Unpacking the bundled model")
 
 
 def _write_model(gguf: Path, folder: Path) -> None:

@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from toishi.errors import NumericsError
 from toishi.policy.capabilities import model_mask
@@ -29,7 +29,7 @@ class Policy:
     masters     name -> parameter that the optimizer steps on; the module's own parameter when precisions agree
     """
 
-    def __init__(self, module: nn.Module, *, compute_dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+    def __init__(self, module: Any, *, compute_dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
         self.device = torch.device(device)
         self.compute_dtype = compute_dtype
         self.module = module.to(self.device).eval()
@@ -43,7 +43,7 @@ class Policy:
         self.has_separate_masters = compute_dtype != master_dtype
         if self.has_separate_masters:
             for name, weight in self._trained.items():
-                weight.register_post_accumulate_grad_hook(self._move_gradient(name))
+                weight.register_post_accumulate_grad_hook(self._move_gradient(name))  # type: ignore[no-untyped-call]
         else:
             self.masters = dict(self._trained)
         self._reference: dict[str, Tensor] | None = None
@@ -66,9 +66,7 @@ class Policy:
     def num_parameters(self) -> int:
         return sum(weight.numel() for weight in self.module.parameters())
 
-    def logits(
-        self, input_ids_L: Tensor, position_ids_L: Tensor, keep_N: Tensor, mask_LL: Tensor | None = None
-    ) -> Tensor:
+    def logits(self, input_ids_L: Tensor, position_ids_L: Tensor, keep_N: Tensor, mask_LL: Tensor | None = None) -> Tensor:
         """Next-token logits (N, V) at the positions `keep_N` of one packed row.
 
         mask_LL is True where a query (row) may look at a key (column); None is plain causal attention. Only the kept
