@@ -230,7 +230,7 @@ def test_not_a_number_stops_before_a_weight_changes(dtype: torch.dtype) -> None:
     chosen = settings("grpo")
     groups = assign_advantages(two_groups(), chosen.algorithm, max_new_tokens=8)
     with torch.no_grad():
-        policy.module.get_input_embeddings().weight[22] = float("nan")  # type: ignore[operator]
+        policy.module.get_input_embeddings().weight[22] = float("nan")
     before = {key: master.detach().clone() for key, master in policy.masters.items()}
     with pytest.raises(NumericsError, match="1/1/0"):
         update_policy(policy, make_optimizer(policy, chosen.optimizer), groups, chosen, step=1)

@@ -43,7 +43,7 @@ class Policy:
         self.has_separate_masters = compute_dtype != master_dtype
         if self.has_separate_masters:
             for name, weight in self._trained.items():
-                weight.register_post_accumulate_grad_hook(self._move_gradient(name))  # type: ignore[no-untyped-call]
+                weight.register_post_accumulate_grad_hook(self._move_gradient(name))
         else:
             self.masters = dict(self._trained)
         self._reference: dict[str, Tensor] | None = None
