@@ -133,9 +133,9 @@ class Display:
         if not finished:
             steps = session.config.train.steps
             self._print(
-                Text(f"\nStopped after step {session.step} of {steps}. Everything up to it is saved.", style="bold yellow")
+                Text(f"\nStopped after step {session.step} of {steps}. Its record is whole.", style="bold yellow")
             )
-            self._print(Text(f"Go on with:  toishi resume {folder}"))
+            self._print(Text(f"Go on from the last checkpoint with:  toishi resume {folder}"))
             return
         table = before_after(session.evaluations)
         if table is not None:
@@ -154,7 +154,7 @@ class Display:
         view = step_report(Run.open(folder), step)
         self._print(
             Text(
-                f"\nOne group of step {step}: the update pushed the answers above the mean up, those below it down",
+                f"\nOne group of step {step}: answers above the mean were pushed up, others down",
                 style="bold",
             )
         )

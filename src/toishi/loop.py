@@ -54,7 +54,8 @@ def train(
     display = display or Display.silent()
     materials = gather(config, given)
     target = Path(folder) if folder is not None else new_folder(config)
-    session = start(config, materials, target)
+    with display.waiting("loading the model"):
+        session = start(config, materials, target)
     display.started(session)
     return run(session, display)
 
@@ -234,6 +235,7 @@ def raise_alarms(session: Session, display: Display) -> None:
         display.alarm(alarm)
     stopping = [alarm for alarm in alarms if alarm.action == "stop"]
     if stopping:
+        display.ended(session, finished=False)
         raise HealthStop("\n".join(alarm.text for alarm in stopping))
 
 

@@ -38,6 +38,12 @@ def vowel_and_stop(_: Prompt, answer: Completion) -> float:
     return 0.5 * any(letter in "aeiou" for letter in answer.text) + 0.5 * (not answer.is_truncated)
 
 
+def breaks_on_cut_answers(_: Prompt, answer: Completion) -> float | Judgement:
+    if answer.num_tokens < 12:
+        return 0.0
+    return Judgement(value=None, status="failed", reason="no reply from the judge")
+
+
 def recipe(model: Path, seed: int, steps: int) -> dict[str, Any]:
     return {
         "seed": seed,
@@ -99,11 +105,11 @@ def test_at_most_one_of_twenty_healthy_runs_is_disturbed(models: Mapping[str, Pa
 
 
 def test_a_reward_that_breaks_stops_the_run_after_its_step_is_written(models: Mapping[str, Path], tmp_path: Path) -> None:
-    broken = ScriptedReward(values=(Judgement(value=None, status="failed", reason="no reply from the judge"), 0.0, None))
-    run = run_of(models, 0, tmp_path / "run", steps=5, reward=broken, **{"health.max_failed_share": 0.3})
+    run = run_of(models, 0, tmp_path / "run", steps=5, reward=ScriptedReward(values=breaks_on_cut_answers))
     step, action, evidence = spoken(run)["failed_rewards"]
     assert (step, action, len(run.metrics)) == (1, "stop", 1)
-    assert evidence == "reward 'scripted' failed on 12 of 32 answers (health.max_failed_share is 0.3)"
+    cut = sum(row["finish_reason"] == "length" for row in run.rollout_rows(1))
+    assert evidence == f"reward 'scripted' failed on {cut} of 32 answers (health.max_failed_share is 0.5)"
 
 
 def test_a_reward_that_never_pays_is_named(models: Mapping[str, Path], tmp_path: Path) -> None:
@@ -114,4 +120,4 @@ def test_a_reward_that_never_pays_is_named(models: Mapping[str, Path], tmp_path:
 def test_a_learning_rate_that_wrecks_the_model_is_named(models: Mapping[str, Path], tmp_path: Path) -> None:
     reward = ScriptedReward(values=vowel_and_stop)
     run = run_of(models, 0, tmp_path / "run", steps=15, reward=reward, **{"optimizer.lr": 0.3})
-    assert spoken(run)
+    assert "entropy_collapse" in spoken(run)

@@ -47,8 +47,7 @@ def sampler_gap(history: History, _: float) -> str | None:
 
 
 def gradient_explosion(history: History, limit: float) -> str | None:
-    """The gradient norm is far above its usual size."""
-    """Against the steps before that taught: a step whose groups are all tied has only a KL term's small gradient."""
+    """The gradient norm is far above its usual size: that of steps that taught, since ties leave only a KL term's small one."""
     now = history.latest.mean(NORM)
     taught = [row for row in history.steps.before_last(1).rows[-40:] if row.get("groups/mixed")]
     usual = [norm for norm in Window(taught[-20:]).values(NORM) if norm > 0]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 
 from toishi.health.history import History
-from toishi.health.signal import ties_of
+from toishi.health.signal import is_solved
 
 ENTROPY = "entropy/mean_nats"
 START_STEPS, RECENT_STEPS = 3, 3
@@ -23,8 +23,7 @@ def entropy_collapse(history: History, limit: float) -> str | None:
     start, now = levels
     if now >= min(max(limit, 0.05 * start), 0.5 * start):
         return None
-    ties = ties_of(history.steps.last(10))
-    if ties.right >= 0.5 * ties.groups and ties.wrong < 0.2 * ties.groups:
+    if is_solved(history):
         return None
     high = [row["step"] for row in history.steps.rows if (row.get(ENTROPY) or 0.0) >= 0.8 * start]
     steps = history.step - max(high)

@@ -69,7 +69,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="constant_reward",
-        watches="`rewards/<name>/std` and `/mean`; staying at the best value so far is fine",
+        watches="`rewards/<name>/std` and `/mean`; having risen to the best value so far is fine",
         action="warn", limit=10, limit_is="steps at one value", within=10,
         find=signal.constant_reward,
         remedy="read 20 answers and what the reward says of them; check the form it asks for; choose easier prompts, "
@@ -85,21 +85,21 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="solved",
-        watches="`groups/mixed`, `groups/all_right`, as above",
+        watches="`groups/mixed`, `groups/all_right`, as above, while `reward/mean` is at its best",
         action="note", limit=0.2, limit_is="share of groups that teach", within=10,
         find=signal.solved,
         remedy="read 10 answers to see that the reward is deserved, then stop, or go on with harder prompts",
     ),
     Rule(
         name="tied_groups",
-        watches="`groups/mixed`, as above, when ties are of both kinds",
+        watches="`groups/mixed`, as above, when the ties are neither all wrong nor a success",
         action="warn", limit=0.2, limit_is="share of groups that teach", within=10,
         find=signal.tied_groups,
         remedy="choose prompts of middling difficulty; raise train.group_size; set train.refill_rounds to sample more prompts",
     ),
     Rule(
         name="identical_answers",
-        watches="`answers/distinct_share` over 5 steps, unless half the groups are all right",
+        watches="`answers/distinct_share` over 5 steps, unless the prompts are solved",
         action="warn", limit=0.1, limit_is="share of the other G-1 answers that differ", within=5,
         find=signal.identical_answers,
         remedy="check sampling.temperature; raise algorithm.clip_high or set algorithm.entropy_coef (0.001); " + RESTART,

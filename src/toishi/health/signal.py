@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import statistics
 from dataclasses import dataclass
 
 from toishi.health.history import History, Window
@@ -74,30 +75,27 @@ def all_wrong(history: History, limit: float) -> str | None:
 
 
 def solved(history: History, limit: float) -> str | None:
-    """Most groups are tied above 0, and differed before."""
+    """Most groups are tied above 0, and the reward is as good as it ever was."""
     ties = silent_groups(history, limit)
-    if ties is None or not _became_right(history, ties):
+    if ties is None or not (ties.are_right and history.reward_is_at_best):
         return None
+    reward = ties.window.mean("reward/mean") or 0.0
     return (
-        f"{ties}; in {ties.right} every answer got the same reward above 0: good news, these are solved if the reward is right"
+        f"{ties}; in {ties.right} every answer got the same reward above 0, and the mean reward is at its best ({reward:.2f}): "
+        "good news, these prompts are solved if the reward is right"
     )
 
 
 def tied_groups(history: History, limit: float) -> str | None:
     """Most groups are tied, for no single reason."""
     ties = silent_groups(history, limit)
-    if ties is None or ties.are_wrong or _became_right(history, ties):
+    if ties is None or ties.are_wrong or (ties.are_right and history.reward_is_at_best):
         return None
     return f"{ties}; {ties.wrong} were tied at a reward of 0 or below, {ties.right} above 0"
 
 
-def _became_right(history: History, ties: Ties) -> bool:
-    """Ties above 0 are success only where groups had differed before."""
-    return ties.are_right and history.steps.total("groups/mixed") > 0
-
-
 def constant_reward(history: History, limit: float) -> str | None:
-    """A reward function stuck at one value. Stuck at its best value is what success looks like: nothing is said then."""
+    """A reward function stuck at one value. Having risen to its best value is what success looks like: nothing is said then."""
     count = int(limit)
     recent = history.steps.last(count)
     if len(recent) < count:
@@ -110,7 +108,7 @@ def constant_reward(history: History, limit: float) -> str | None:
         said = f"reward '{name}' gave {means[-1]:.3g} to every answer of {recent}"
         if not earlier:
             return f"{said}, so it compares nothing"
-        if means[-1] < max(earlier):
+        if means[-1] < max(earlier) or means[-1] <= statistics.fmean(earlier):
             return f"{said}; before, its mean had reached {max(earlier):.3g}"
     return None
 
@@ -148,12 +146,17 @@ def unscored_answers(history: History, limit: float) -> str | None:
     return f"{share:.0%} of the answers of {recent} have no reward (a reward failed, or all abstained), so they teach nothing"
 
 
+def is_solved(history: History) -> bool:
+    """Most groups of the last ten steps are all right, few all wrong, and the reward is as good as it ever was."""
+    ties = ties_of(history.steps.last(10))
+    return ties.right >= 0.5 * ties.groups and ties.wrong < 0.2 * ties.groups and history.reward_is_at_best
+
+
 def identical_answers(history: History, limit: float) -> str | None:
     """Siblings that are copies of one another although the prompts are not solved."""
     recent = history.steps.last(5)
     distinct, size = recent.mean("answers/distinct_share"), history.config.train.group_size
-    ties = ties_of(recent)
-    if len(recent) < 5 or distinct is None or size < 2 or ties.right >= 0.5 * ties.groups:
+    if len(recent) < 5 or distinct is None or size < 2 or is_solved(history):
         return None
     variety = (distinct * size - 1) / (size - 1)
     if variety >= limit:
