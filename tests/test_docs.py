@@ -110,10 +110,10 @@ def test_readme_trains_with_own_data_and_reward(tiny: Path, tmp_path: Path, monk
     assert "begins_right" in shown.getvalue()
 
 
-def test_readme_shows_a_real_demo() -> None:
+def test_readme_shows_what_a_demo_prints() -> None:
     (shown,) = blocks("README.md", "text")
-    assert "held-out" in shown
-    assert "run folder" in shown
+    assert "Held-out prompts" in shown
+    assert "One group of step" in shown
 
 
 def test_front_page_of_the_package_is_true(tiny: Path, tmp_path: Path) -> None:

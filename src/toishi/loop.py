@@ -24,7 +24,7 @@ from toishi.display import Display
 from toishi.errors import HealthStop, NumericsError, RecordError
 from toishi.evaluate import Evaluation, evaluate
 from toishi.given import NOTHING_GIVEN, Given
-from toishi.health import Alarm, examine
+from toishi.health import Alarm, already_said, examine
 from toishi.health.numerics import GAP_LIMITS
 from toishi.metrics import sampler_gap, step_metrics, timing_metrics
 from toishi.policy.saving import save_model
@@ -79,7 +79,7 @@ def resume(folder: Path | str, display: Display | None = None, given: Given = NO
     record = Run.open(Path(folder))
     session.metrics = list(record.metrics)
     session.evaluations = [Evaluation.from_record(line) for line in record.evaluations]
-    session.said = {event["rule"] for event in record.events if event["kind"] == "health"}
+    session.said = already_said(record.events)
     display.resumed(session, reasons)
     return run(session, display)
 

@@ -82,8 +82,8 @@ METRICS: dict[str, Metric] = {
     "update/clip_low_share": Metric("share", "tokens held at the lower bound", "0 with one update per step is normal"),
     "update/clip_high_share": Metric("share", "tokens held at the upper bound"),
     "update/clip_dual_share": Metric("share", "tokens held by the dual clip"),
-    "update/kl_policy_old_k3": Metric(
-        "nats", "k3 estimate of KL(current || sampled from) per token", "jumps: learning rate too high"
+    "update/kl_old_policy_k3": Metric(
+        "nats", "k3 estimate of KL(policy sampled from || current policy) per token, over the updates", "jumps: learning rate too high"
     ),
     "update/kl_policy_ref": Metric("nats", "the row's KL term per token, policy against the model of step 0"),
     "tokens/sampled": Metric("tokens", "tokens sampled in the step"),
@@ -202,8 +202,8 @@ def _update_metrics(groups: Sequence[Group], updates: Sequence[Update]) -> dict[
         ]
 
     ratios, clips, kl = tokens("ratio"), tokens("clip"), tokens("kl_policy_ref")
-    logs = [old - new for old, new in zip(tokens("old_logprob"), tokens("logprob"), strict=True)]
-    k3 = [math.exp(min(log, 700.0)) - 1 - log for log in logs]
+    logs = [new - old for old, new in zip(tokens("old_logprob"), tokens("logprob"), strict=True)]
+    k3 = [math.expm1(min(log, 700.0)) - log for log in logs]
     averaged = ("update/loss", "update/grad_norm", "update/grad_norm_clipped", "update/lr")
     summed = ("update/skipped", "update/tokens", "update/rollouts")
     return (
@@ -218,7 +218,7 @@ def _update_metrics(groups: Sequence[Group], updates: Sequence[Update]) -> dict[
             "update/clip_low_share": _mean([code == 1 for code in clips]),
             "update/clip_high_share": _mean([code == 2 for code in clips]),
             "update/clip_dual_share": _mean([code == 3 for code in clips]),
-            "update/kl_policy_old_k3": _mean(k3),
+            "update/kl_old_policy_k3": _mean(k3),
             "update/kl_policy_ref": _mean(kl),
         }
     )

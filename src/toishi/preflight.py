@@ -15,6 +15,7 @@ from typing import Literal, TypeVar
 from toishi.config import Config
 from toishi.errors import ConfigError, MissingExtraError, RewardError, ToishiError
 from toishi.given import NOTHING_GIVEN, Given, the_rewards, the_task
+from toishi.health import check_settings
 from toishi.packages import missing_packages
 from toishi.rewards import check_prompts
 from toishi.rewards.base import Reward
@@ -34,7 +35,7 @@ T = TypeVar("T")
 class Finding:
     """One thing that is wrong. An error forbids to start; a warning says that training may disappoint.
 
-    part   packages, data, rewards, model, prompts, sampling or memory
+    part   packages, health, data, rewards, model, prompts, sampling or memory
     cause  the exception behind an error, where there is one
     """
 
@@ -80,6 +81,7 @@ def preflight(config: Config, given: Given = NOTHING_GIVEN) -> Preflight:
     found = Preflight()
     for missing in missing_packages(config):
         found.findings.append(Finding("error", "packages", str(missing), missing))
+    _attempt(found, "health", lambda: check_settings(config.health))
     found.task = _attempt(found, "data", lambda: the_task(config, given))
     if found.task is None:
         return found

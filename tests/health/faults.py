@@ -93,7 +93,7 @@ FAULTS: tuple[Fault, ...] = (
     Fault(rule="entropy_explosion", change=constant(entropy__mean_nats=4.2)),
     Fault(rule="kl_reference", at=1, prelude=20, change=kl_without_reward),
     Fault(rule="kl_reference", at=50, prelude=10, change=lambda row, age: {"update/kl_policy_ref": 0.05 if age < 10 else 1.5}),
-    Fault(rule="policy_jump", change=constant(update__kl_policy_old_k3=0.6)),
+    Fault(rule="policy_jump", change=constant(update__kl_old_policy_k3=0.6)),
     Fault(rule="policy_jump", change=constant(update__ratio_mean=2.6)),
     Fault(rule="policy_jump", change=constant(update__ratio_max=55.0)),
     Fault(rule="clipping", change=constant(update__clip_low_share=0.3, update__clip_high_share=0.25)),

@@ -142,7 +142,7 @@ def update_metrics(noise: random.Random, shape: Shape, groups: list[list[float]]
         "update/clip_low_share": several * abs(noise.gauss(0.03, 0.02)) if mixed else None,
         "update/clip_high_share": several * abs(noise.gauss(0.04, 0.02)) if mixed else None,
         "update/clip_dual_share": 0.0 if mixed else None,
-        "update/kl_policy_old_k3": several * abs(noise.gauss(0.004, 0.004)) if mixed else None,
+        "update/kl_old_policy_k3": several * abs(noise.gauss(0.004, 0.004)) if mixed else None,
         "update/kl_policy_ref": None,
         "time/rollout_s": 2.0,
         "time/scoring_s": 0.1,

@@ -2,7 +2,8 @@ from __future__ import annotations
 
 import math
 
-from toishi.health.history import Window, change_of
+from toishi.config import Config
+from toishi.health.history import History, Window, change_of
 
 
 def test_windows_skip_what_was_not_measured() -> None:
@@ -40,3 +41,20 @@ def test_a_change_against_its_noise() -> None:
     assert not change.is_beyond(1.4)
     assert not change.is_beyond(-1.0)
     assert change_of(Window([{"x": 0.0}]), Window([{"x": 2.0}, {"x": 6.0}]), "x") is None
+
+
+def history(*rewards: float) -> History:
+    rows = [{"step": step, "reward/mean": reward} for step, reward in enumerate(rewards, start=1)]
+    return History(Window(rows), [], Config(), "float32")
+
+
+def test_a_reward_at_its_best_is_in_the_top_quarter_of_its_range() -> None:
+    assert history(*[0.2] * 10, *[1.0] * 10).reward_is_at_best
+    assert history(1.0, 0.2, *[0.8] * 10).reward_is_at_best
+    assert not history(1.0, 0.2, *[0.79] * 10).reward_is_at_best
+    assert not history(*[0.5] * 20).reward_is_at_best
+
+
+def test_a_reward_rose_when_it_did_so_beyond_its_noise() -> None:
+    assert history(0.1, 0.2, 0.1, 0.2, 0.1, 0.3, 0.4, 0.3, 0.4, 0.3).reward_rose
+    assert not history(0.1, 0.9, 0.1, 0.9, 0.1, 0.3, 0.9, 0.3, 0.9, 0.3).reward_rose

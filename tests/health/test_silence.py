@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from tests.health.faults import MIXED, RIGHT, WRONG, constant, rewards
+from tests.health.faults import MIXED, RIGHT, WRONG, both, constant, rewards
 from tests.health.histories import MadeRun, Shape, healthy, plant
-from tests.health.replaying import alarms
+from tests.health.replaying import alarms, replay
 from toishi.config import Config, load_config
 
 LONG = Shape(steps=90)
@@ -20,6 +20,14 @@ def test_low_entropy_is_fine_when_the_prompts_are_solved() -> None:
     solved = rewards(RIGHT, RIGHT, RIGHT, MIXED)
     sure = constant(entropy__mean_nats=0.01, answers__distinct_share=1 / 8)
     assert rules(plant(plant(healthy(0, LONG), 40, solved), 50, sure)) == set()
+
+
+def test_half_marks_for_ever_are_no_success() -> None:
+    """Every answer gets 0.5 where 0.9 had been reached: the ties are above 0, and yet nothing is solved."""
+    half = rewards(*[[0.5] * 8] * 4)
+    run = plant(healthy(0, LONG), 40, both(half, constant(entropy__mean_nats=0.01, answers__distinct_share=1 / 8)))
+    assert {"tied_groups", "entropy_collapse", "identical_answers", "constant_reward"} <= rules(run)
+    assert "solved" not in {alarm.rule for alarm in replay(run)}
 
 
 def test_a_model_that_begins_sure_of_itself_has_not_collapsed() -> None:

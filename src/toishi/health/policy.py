@@ -74,7 +74,7 @@ def policy_jump(history: History, limit: float) -> str | None:
     Sequence-sum ratios are products over whole answers: of those rows only the KL is read.
     """
     recent = history.steps.after_first(3).last(3)
-    moved = recent.values("update/kl_policy_old_k3")
+    moved = recent.values("update/kl_old_policy_k3")
     if len(moved) == 3 and min(moved) > limit:
         return f"in each of {recent} the updates moved the policy by at least {min(moved):.2f} nats per token"
     if history.config.algorithm.ratio_level == "sequence_sum":

@@ -150,7 +150,7 @@ RULES: tuple[Rule, ...] = (
     ),
     Rule(
         name="policy_jump",
-        watches="`update/kl_policy_old_k3`, `update/ratio_mean` (0.5 to 2), `update/ratio_max` (20), 3 steps in a row",
+        watches="`update/kl_old_policy_k3`, `update/ratio_mean` (0.5 to 2), `update/ratio_max` (20), 3 steps in a row",
         action="warn", limit=0.3, limit_is="nats per token and step", within=3,
         find=policy.policy_jump,
         remedy="lower optimizer.lr; set optimizer.warmup_steps; fewer train.inner_epochs or train.minibatches",
