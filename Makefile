@@ -12,7 +12,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-PIP := $(BIN)/python -m pip install --disable-pip-version-check -c constraints.txt
+PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraints.txt
 TORCH := torch==2.13.0
 # Threads that wait for work sleep instead of spinning, so several processes on one machine do not slow each other down.
 QUIET_THREADS := OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0

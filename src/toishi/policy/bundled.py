@@ -23,6 +23,8 @@ import tempfile
 import time
 import zipfile
 from collections.abc import Callable
+from contextlib import redirect_stderr
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
@@ -151,9 +153,10 @@ def _require_packages() -> None:
 
 
 def _write_model(gguf: Path, folder: Path) -> None:
-    model = AutoModelForCausalLM.from_pretrained(
-        gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
-    )
+    with redirect_stderr(StringIO()):  # its progress bar obeys no setting
+        model = AutoModelForCausalLM.from_pretrained(
+            gguf.parent, gguf_file=gguf.name, quantization_config=GgufConfig(dequantize=True), dtype=torch.float32
+        )
     tokenizer = AutoTokenizer.from_pretrained(gguf.parent, gguf_file=gguf.name)
     _repair_tokenizer(tokenizer)
     _check(model, tokenizer)
