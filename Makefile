@@ -31,11 +31,11 @@ demo: $(VENV)/.runtime
 setup: $(VENV)/.dev
 
 test: lint
-	$(QUIET_THREADS) $(BIN)/python -m pytest -m "not slow" --cov --cov-report= $(ARGS)
+	$(QUIET_THREADS) $(BIN)/python -m pytest --cov --cov-report= $(ARGS)
 	$(BIN)/python -m coverage report --include="$(FULLY_COVERED)" --show-missing --skip-covered --fail-under=100
 
 test-all: lint
-	$(QUIET_THREADS) $(BIN)/python -m pytest --cov --cov-report= $(ARGS)
+	$(QUIET_THREADS) $(BIN)/python -m pytest -m "slow or not slow" --cov --cov-report= $(ARGS)
 	$(BIN)/python -m coverage report --show-missing --skip-covered
 	$(BIN)/python -m coverage report --include="$(FULLY_COVERED)" --fail-under=100
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pkgutil
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import toishi
 from tests.tiny import save_tiny
 from toishi.api import read_recipe
 from toishi.given import given_objects, with_given
+from toishi.rewards import FunctionReward
 from toishi.session import gather
 from toishi.tasks import ScriptedTask
 
@@ -135,3 +137,39 @@ def test_a_recipe_may_be_a_name_a_path_a_mapping_or_a_config(tmp_path: Path) -> 
     for source in (path, str(path), {"seed": 7}, toishi.Config(seed=7)):
         assert read_recipe(source, {"train.steps": 3}) == expected
     assert read_recipe("sums").name == "sums"
+
+
+@pytest.mark.parametrize(
+    ("wrong", "message"),
+    [
+        (lambda: toishi.train(5), "recipe: expected a name, a path, a mapping or a Config, got 5"),  # type: ignore[arg-type]
+        (lambda: toishi.train(None), "recipe: expected"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", overrides=["a=1"]), "overrides: expected a mapping"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", rewards="letters"), "rewards: expected a list"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", rewards=3), "rewards: expected a list"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", rewards={"a": letters}), "rewards: expected a list"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", rewards=[3]), "expected functions or rewards"),  # type: ignore[list-item]
+        (lambda: toishi.train("sums", task=[1]), r"task: expected a task, got \[1\] \(a list\)"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", task=ScriptedTask), "task: expected a task"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", weights=[1.0]), "weights: they belong to rewards"),
+        (lambda: toishi.train("sums", rewards=[letters], weights=["a"]), "weights: expected"),  # type: ignore[list-item]
+        (lambda: toishi.train("sums", rewards=[letters], weights="1"), "weights: expected"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", rewards=[letters], weights=1.0), "weights: expected"),  # type: ignore[arg-type]
+        (lambda: toishi.train("sums", rewards=[letters], weights=[float("nan")]), "weights: expected a list of finite numbers"),
+        (lambda: toishi.train("sums", rewards=[letters], weights=[True]), "weights: expected"),
+        (lambda: toishi.train("sums", folder=5), "folder: expected a path"),  # type: ignore[arg-type]
+        (lambda: toishi.resume(5), "folder: expected a path"),  # type: ignore[arg-type]
+        (lambda: toishi.explain("runs", step="2"), "step: expected a whole number, got '2'"),  # type: ignore[arg-type]
+        (lambda: toishi.explain("runs", step=2.0), "step: expected a whole number, got 2.0"),  # type: ignore[arg-type]
+    ],
+)
+def test_a_value_of_another_type_is_an_error_that_says_what_was_expected(wrong: Callable[[], Any], message: str) -> None:
+    with pytest.raises(toishi.ConfigError, match=message):
+        wrong()
+
+
+def test_one_reward_alone_need_not_be_a_list() -> None:
+    alone, listed = given_objects(None, letters), given_objects(None, [letters])
+    assert [reward.name for reward in alone.rewards or ()] == [reward.name for reward in listed.rewards or ()] == ["letters"]
+    given = with_given(read_recipe("sums"), given_objects(None, FunctionReward.from_callable(letters)), (2,))
+    assert [(reward.name, reward.weight) for reward in given.rewards] == [("letters", 2.0)]

@@ -18,10 +18,11 @@ LAYERS: dict[int, tuple[str, ...]] = {
     1: ("ops",),
     2: ("algorithms", "config"),
     3: ("policy", "engines", "tasks", "rewards", "packages", "record"),
-    4: ("rollout", "scoring", "packing", "update", "metrics", "explanation"),
+    4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "explanation"),
     5: (
         *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health", "forecast", "memory", "sampler"),
-        *("check", "display", "display_tables"),
+        *("provenance", "recorded", "resuming"),
+        *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing"),
     ),
     6: ("recipes", "api"),
     7: ("cli", "__main__"),
@@ -30,7 +31,14 @@ LAYER_OF = {part: layer for layer, parts in LAYERS.items() for part in parts}
 
 # Inside a layer only these may look at one another: an engine asks the policy's capability table how to build a mask, and
 # an update packs its own micro-batches. Layer 5 is the loop and its measurements, which belong together.
-PEERS = {("engines", "policy"), ("update", "packing"), ("config", "algorithms"), ("options", "errors")}
+PEERS = {
+    ("engines", "policy"),
+    ("update", "packing"),
+    ("update", "observing"),
+    ("observing", "packing"),
+    ("config", "algorithms"),
+    ("options", "errors"),
+}
 FREE_LAYERS = {5, 6, 7}
 
 # Parts that see less than their height would allow.

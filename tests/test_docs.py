@@ -132,7 +132,7 @@ def generic(key: str) -> str:
     return re.sub(r"^rewards/.+/", "rewards/<name>/", key)
 
 
-BOOKKEEPING = {"step", "time", "num_updates", "non_finite", "rollouts_sha256", "tokens_sha256", "seal"}
+BOOKKEEPING = {"step", "time", "num_updates", "non_finite", "rollouts_sha256", "tokens_sha256", "previous", "seal"}
 
 
 def test_the_table_of_metrics_and_what_is_emitted_are_the_same(run: Path) -> None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from toishi.engines.base import Sampling
-from toishi.evaluate import Evaluation, summarise
+from toishi.evaluate import Evaluation, best_step, summarise
 from toishi.rewards.scripted import answered
 from toishi.types import Group, Prompt, Rollout, RolloutId, Score
 
@@ -73,3 +73,16 @@ def test_an_evaluation_survives_its_record() -> None:
     found = summarise([group(0, [(1.0, True)]), group(1, [(0.0, True)])], SAMPLED, step=0, samples=1)
     found = found.compared_with(found)
     assert Evaluation.from_record(json.loads(json.dumps(found.as_record()))) == found
+
+
+def test_best_step_compares_on_the_prompts_that_all_share() -> None:
+    """Step 1 looks best on its one easy prompt; on that prompt alone step 2 is better."""
+    hard = group(1, [(0.0, True)])
+    before = summarise([group(0, [(0.1, True)]), hard], SAMPLED, step=0, samples=1)
+    between = summarise([group(0, [(0.8, True)])], SAMPLED, step=1, samples=1)
+    after = summarise([group(0, [(1.0, True)]), hard], SAMPLED, step=2, samples=1)
+    assert best_step([before, between, after]) == 2
+    assert best_step([before, between]) == 1
+    assert best_step([replace(before, mode="greedy"), between, after]) == 0
+    assert best_step([]) is None
+    assert best_step([replace(before, by_prompt={})]) is None

@@ -20,12 +20,13 @@ from tests.tiny import save_tiny
 from toishi import loop
 from toishi.config import Config, load_config
 from toishi.display import Display
-from toishi.errors import HealthStop, NumericsError, RecordError, RewardError
+from toishi.errors import HealthStop, NumericsError, RewardError
 from toishi.given import given_objects, with_given
 from toishi.record.reader import Run
 from toishi.record.writer import RunWriter
 from toishi.rewards.scripted import ScriptedReward
 from toishi.tasks.scripted import ScriptedTask
+from toishi.tracing import live
 from toishi.update import update_policy
 
 
@@ -56,12 +57,12 @@ def what_happened(folder: Path) -> dict[str, Any]:
         {
             key: value
             for key, value in line.items()
-            if not key.startswith(("time", "tokens/per_s", "seal")) and "sha256" not in key
+            if not key.startswith(("time", "tokens/per_s", "seal", "previous")) and "sha256" not in key
         }
         for line in run.metrics
     ]
     steps = {number: (run.step(number).groups, run.step(number).updates) for number in run.steps}
-    evaluations = [{k: v for k, v in line.items() if k not in ("time", "seal")} for line in run.evaluations]
+    evaluations = [{k: v for k, v in line.items() if k not in ("time", "seal", "previous")} for line in run.evaluations]
     weights = load_file(folder / "checkpoints" / "step_000006" / "model" / "model.safetensors")
     return {"metrics": metrics, "steps": steps, "evaluations": evaluations, "weights": weights}
 
@@ -169,12 +170,6 @@ def longer(folder: Path, steps: int) -> None:
     RunWriter.open(folder).update_run({"config": config | {"train": config["train"] | {"steps": steps}}})
 
 
-def test_resume_without_a_checkpoint_says_what_to_do(straight: Path, tmp_path: Path) -> None:
-    (tmp_path / "run.json").write_text((straight / "run.json").read_text())
-    with pytest.raises(RecordError, match="Start again"):
-        loop.resume(tmp_path)
-
-
 def test_a_damaged_checkpoint_is_passed_over(tiny: Path, straight: Path, tmp_path: Path) -> None:
     folder = loop.train(recipe(tiny, **{"train.steps": 3}), tmp_path / "run").folder
     weights = folder / "checkpoints" / "step_000003" / "model" / "model.safetensors"
@@ -254,7 +249,7 @@ def test_not_a_number_writes_out_the_rows_and_keeps_the_checkpoint(
                 next(iter(policy.module.parameters())).fill_(float("nan"))
         return update_policy(policy, *args, step=step, **kwargs)
 
-    monkeypatch.setattr(loop, "update_policy", poisoned)
+    monkeypatch.setattr(live, "update_policy", poisoned)
     with pytest.raises(NumericsError, match="no weight was changed"):
         loop.train(recipe(tiny, **{"checkpoint.every": 1}), tmp_path / "run")
     assert (tmp_path / "run" / "failures" / "step_000002" / "rollouts.parquet").exists()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM
 
-from tests.test_loop import recipe
+from tests.test_loop import longer, recipe
 from tests.tiny import save_tiny
 from toishi import loop
 from toishi.explanation.audit import audit
@@ -28,8 +28,7 @@ def test_a_family_trains_and_its_record_audits_clean(family: str, tmp_path: Path
     assert max(line["sampler_gap/max_abs"] for line in metrics) < 1e-3
     assert audit(folder).findings == ()
     first, last = (
-        AutoModelForCausalLM.from_pretrained(folder / "checkpoints" / name / "model")
-        for name in ("step_000000", "step_000002")
+        AutoModelForCausalLM.from_pretrained(folder / "checkpoints" / name / "model") for name in ("step_000000", "step_000002")
     )
     with torch.no_grad():
         assert not torch.equal(first(IDS).logits, last(IDS).logits)
@@ -66,3 +65,29 @@ def test_reloaded_and_merged_adapters_agree_and_differ_from_the_base(tmp_path: P
         reloaded = torch.log_softmax(loaded.module(input_ids=IDS).logits, -1)
         assert (torch.log_softmax(merged(IDS).logits, -1) - reloaded).abs().max() < 1e-5
         assert (torch.log_softmax(plain(IDS).logits, -1) - reloaded).abs().max() > 1e-3
+
+
+def test_bf16_on_disk_resumes_bit_for_bit(tmp_path: Path) -> None:
+    """Weights of a memory-mapped file lie at odd addresses, where matrix kernels give other bits."""
+    model = save_tiny(tmp_path / "model", "gpt2", dtype=torch.bfloat16)
+    straight = loop.train(recipe(model), tmp_path / "straight").folder
+    half = loop.train(recipe(model, **{"train.steps": 3}), tmp_path / "half").folder
+    longer(half, 6)
+    loop.resume(half)
+    for step in (4, 5, 6):
+        assert Run.open(half).step(step).updates == Run.open(straight).step(step).updates
+
+
+def test_loaded_weights_lie_in_aligned_memory_of_their_own(tmp_path: Path) -> None:
+    module = load_model(recipe(save_tiny(tmp_path / "model", "llama")).model, seed=0).module
+    assert {weight.data_ptr() % 64 for weight in module.parameters()} == {0}
+
+
+@pytest.mark.parametrize("cut", [{"sampling.top_p": 0.8}, {"sampling.top_k": 9}, {"sampling.min_p": 0.2}])
+def test_truncated_sampling_trains_with_a_correction_and_like_is_compared_with_like(
+    cut: dict[str, float], tmp_path: Path
+) -> None:
+    corrected = {"algorithm": {"name": "grpo", "off_policy": "truncated_importance"}}
+    folder = loop.train(recipe(save_tiny(tmp_path / "model"), **SHORT, **cut, **corrected), tmp_path / "run").folder
+    assert all(line["sampler_gap/max_abs"] < 1e-3 for line in Run.open(folder).metrics)
+    assert audit(folder).findings == ()

@@ -85,3 +85,18 @@ def test_doubts_of_the_dry_run_are_warnings_and_few(tmp_path: Path) -> None:
     found = preflight(recipe(tmp_path, rewards=[{"name": "length", "target": 5}]))
     assert found.errors == []
     assert 1 <= len(found.findings) <= 3
+
+
+@pytest.mark.parametrize(
+    ("changes", "warned"),
+    [
+        ({"algorithm": "reinforce", "train": {"group_size": 1, "refill_rounds": 3}}, "a group of one answer"),
+        ({"rewards": [{"name": "number", "weight": 0.0}], "train": {"refill_rounds": 3}}, "every reward has weight 0"),
+        ({"train": {"refill_rounds": 3}}, ""),
+        ({"algorithm": "reinforce", "train": {"group_size": 1}}, ""),
+    ],
+)
+def test_refilling_in_search_of_what_cannot_be_is_a_warning(tmp_path: Path, changes: dict[str, Any], warned: str) -> None:
+    found = preflight(recipe(tmp_path, **changes))
+    messages = [finding.message for finding in found.findings if "looks for mixed groups" in finding.message]
+    assert [warned in message for message in messages] == ([True] if warned else [])

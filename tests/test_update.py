@@ -14,10 +14,12 @@ from tests.making import group, settings, tiny_policy, two_groups
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import ROWS, Algorithm, algorithm
 from toishi.config import OptimizerConfig
+from toishi.engines.base import Sampling
 from toishi.errors import NumericsError
+from toishi.policy.optimizer import learning_rate, make_optimizer
 from toishi.policy.policy import Policy
 from toishi.types import Group
-from toishi.update import UpdateSettings, learning_rate, make_optimizer, measure_gap, reference_logprobs, update_policy
+from toishi.update import UpdateSettings, measure_gap, reference_logprobs, update_policy
 
 NAMES = sorted(ROWS)
 
@@ -202,7 +204,7 @@ def test_reference_is_the_model_of_step_zero(kl: str) -> None:
     (update,) = update_policy(policy, make_optimizer(policy, chosen.optimizer), assigned, chosen, step=1)
     assert all(kl == pytest.approx(0.0, abs=1e-12) for stream in update.streams for kl in stream.kl_policy_ref)
     assert reference_logprobs(policy, rollouts, chosen) == start
-    moved, _ = measure_gap(policy, assigned, chosen)
+    moved, _ = measure_gap(policy, assigned, chosen, Sampling(max_new_tokens=8, temperature=0.7))
     assert moved > 0
 
 

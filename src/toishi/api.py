@@ -11,11 +11,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
-
 from toishi import loop
 from toishi.config import Config, load_config
+from toishi.consoles import make_console
 from toishi.display import Display
+from toishi.errors import ConfigError
 from toishi.explanation.overview import OverviewView, overview, render_overview
 from toishi.explanation.render import render_step
 from toishi.explanation.step import StepView, step_report
@@ -34,7 +34,7 @@ def train(
     recipe: AnyRecipe,
     *,
     task: Task | None = None,
-    rewards: Sequence[AnyReward] | None = None,
+    rewards: AnyReward | Sequence[AnyReward] | None = None,
     weights: Sequence[float] | None = None,
     overrides: Mapping[str, Any] | None = None,
     folder: str | Path | None = None,
@@ -44,7 +44,8 @@ def train(
 
     recipe     name of a built-in recipe, path of a YAML file, a mapping of the same form, or a `Config`
     task       replaces the recipe's task
-    rewards    replace the recipe's rewards: functions `fn(prompts, completions, completion_ids, **columns)`, or `Reward`s
+    rewards    replace the recipe's rewards: functions `fn(prompts, completions, completion_ids, **columns)`, or `Reward`s;
+               one alone need not be a list
     weights    factor of each of `rewards` in the sum (1 by default)
     overrides  dotted keys, as `--set` on the command line: {"train.steps": 5}
     folder     the run folder to make; by default a new one inside `record.folder`
@@ -56,17 +57,21 @@ def train(
     """
     given = given_objects(task, rewards)
     config = with_given(read_recipe(recipe, overrides), given, weights)
-    return loop.train(config, folder, _display(quiet), given)
+    return loop.train(config, _folder(folder) if folder is not None else None, _display(quiet), given)
 
 
 def resume(
-    folder: str | Path, *, task: Task | None = None, rewards: Sequence[AnyReward] | None = None, quiet: bool = False
+    folder: str | Path,
+    *,
+    task: Task | None = None,
+    rewards: AnyReward | Sequence[AnyReward] | None = None,
+    quiet: bool = False,
 ) -> Result:
     """Go on with an interrupted run. Python objects that it was started with are given again.
 
     Raises ConfigError when they are not the same by name, RecordError when there is nothing whole to go on from.
     """
-    return loop.resume(folder, _display(quiet), given_objects(task, rewards))
+    return loop.resume(_folder(folder), _display(quiet), given_objects(task, rewards))
 
 
 def explain(folder: str | Path, step: int | None = None, *, quiet: bool = False) -> OverviewView | StepView:
@@ -74,7 +79,9 @@ def explain(folder: str | Path, step: int | None = None, *, quiet: bool = False)
 
     Raises RecordError when the folder is no run, or has no such step.
     """
-    run, console = Run.open(Path(folder)), Console(quiet=quiet)
+    if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
+        raise ConfigError(f"step: expected a whole number, got {step!r:.80} (a {type(step).__name__})")
+    run, console = Run.open(_folder(folder)), make_console(quiet=quiet)
     if step is None:
         whole = overview(run)
         render_overview(whole, console)
@@ -94,8 +101,18 @@ def read_recipe(recipe: AnyRecipe, overrides: Mapping[str, Any] | None = None) -
         return load_config(recipe.model_dump(mode="json"), overrides) if overrides else recipe
     if isinstance(recipe, Mapping):
         return load_config(recipe, overrides)
+    if not isinstance(recipe, str | Path):
+        raise ConfigError(
+            f"recipe: expected a name, a path, a mapping or a Config, got {recipe!r:.80} (a {type(recipe).__name__})"
+        )
     return load_recipe(str(recipe), overrides)
 
 
+def _folder(folder: str | Path) -> Path:
+    if not isinstance(folder, str | Path):
+        raise ConfigError(f"folder: expected a path, got {folder!r:.80} (a {type(folder).__name__})")
+    return Path(folder)
+
+
 def _display(quiet: bool) -> Display:
-    return Display.silent() if quiet else Display(Console())
+    return Display.silent() if quiet else Display(make_console(lasting=True))

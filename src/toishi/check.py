@@ -3,8 +3,8 @@
 Decisions:
 1. Findings are collected, not raised: a person mends all of them at once. An error means that training could not start, a
    warning that it would start and may disappoint.
-2. The cheap part needs no model (preflight.py: packages, data, rewards on real rows). The full part loads it, renders every
-   prompt, samples a few groups and adds up the memory.
+2. The cheap part needs no model (preflight.py: packages, data, rewards on real rows). The full part loads it, renders the
+   prompts as `train` does (rendering.py), samples a few groups and adds up the memory.
 3. Forecast of the share of groups that teach: what was seen on a few groups, and from each prompt's success rate p the chance
    1 - p^G - (1-p)^G that a group of another size is mixed.
 """
@@ -12,22 +12,22 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from toishi.config import Config
-from toishi.errors import ToishiError
+from toishi.errors import ModelError, ToishiError
 from toishi.forecast import Forecast, forecast
 from toishi.memory import MemoryEstimate, ModelShape, estimate_memory, free_memory
-from toishi.policy.chat import too_long
 from toishi.preflight import Finding, Preflight, preflight
+from toishi.rendering import render_all
 from toishi.rewards.base import Reward
 from toishi.rollout import sample_groups
 from toishi.sampler import Sampler
 from toishi.scoring import DryRunRow, score_groups
 from toishi.session import sampling_of
 from toishi.tasks.base import Task
-from toishi.types import Prompt
 
 FORECAST_PROMPTS = 8
 
@@ -36,6 +36,7 @@ FORECAST_PROMPTS = 8
 class CheckReport:
     """What was found; the parts that could not be looked at (because an earlier one failed) are None or empty.
 
+    rendered  which prompts were rendered, in words
     dry_run   what the rewards said of made-up answers to one real row
     examples  (text, reward, cut at the limit) of one sampled group's answers to `example_prompt`
     """
@@ -48,6 +49,7 @@ class CheckReport:
     dry_run: tuple[DryRunRow, ...] = ()
     model: dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
+    rendered: str = ""
     longest_prompt: int | None = None
     memory: MemoryEstimate | None = None
     forecast: Forecast | None = None
@@ -92,13 +94,11 @@ def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
     try:
         sampler = Sampler.open(config.model, seed=config.seed)
         report.model = describe_model(sampler)
-        report.prompt = sampler.renderer.describe(sampler.renderer.render(task.train_prompt(0)))
-        prompts = [sampler.renderer.render(prompt) for prompt in found.rows]
     except ToishiError as error:
         report.error("model", str(error))
         return
-    _check_lengths(report, prompts)
-    _check_memory(report, sampler, prompts, free)
+    _check_prompts(report, task, sampler)
+    _check_memory(report, sampler, free)
     if found.rewards is not None and report.ok:
         _check_signal(report, sampler, task, found.rewards)
 
@@ -116,25 +116,27 @@ def describe_model(sampler: Sampler) -> dict[str, Any]:
     }
 
 
-def _check_lengths(report: CheckReport, prompts: Sequence[Prompt]) -> None:
-    limit = report.config.sampling.max_prompt_tokens
-    report.longest_prompt = max(len(prompt.token_ids) for prompt in prompts)
-    found = too_long(prompts, limit)
-    if found:
-        listed = ", ".join(f"{name} ({count} tokens)" for name, count in found[:20])
-        more = f" and {len(found) - 20} more" if len(found) > 20 else ""
-        report.error(
-            "prompts",
-            f"{len(found)} prompts are longer than sampling.max_prompt_tokens={limit}: {listed}{more}. They are never cut: "
-            "raise the limit or remove these rows",
-        )
+def _check_prompts(report: CheckReport, task: Task, sampler: Sampler) -> None:
+    rendered = render_all(report.config, task, sampler.renderer, sampler.policy.module)
+    report.rendered, report.longest_prompt = rendered.looked_at, rendered.longest
+    if rendered.error is not None:
+        report.error("model" if isinstance(rendered.error, ModelError) else "prompts", str(rendered.error))
+    for note in rendered.notes:
+        report.warn("prompts", note)
+    with suppress(ToishiError):  # a first prompt that cannot be rendered is in the report already
+        report.prompt = sampler.renderer.describe(sampler.renderer.render(task.train_prompt(0)))
 
 
-def _check_memory(report: CheckReport, sampler: Sampler, prompts: Sequence[Prompt], free: int | None) -> None:
-    lengths = sorted(len(prompt.token_ids) for prompt in prompts)
+def _check_memory(report: CheckReport, sampler: Sampler, free: int | None) -> None:
+    if report.longest_prompt is None:
+        return
     compute_bytes = sampler.machine.torch_dtype.itemsize
     report.memory = estimate_memory(
-        report.config, ModelShape.of(sampler.policy.module), compute_bytes=compute_bytes, prompt_tokens=lengths[-1], free=free
+        report.config,
+        ModelShape.of(sampler.policy.module),
+        compute_bytes=compute_bytes,
+        prompt_tokens=report.longest_prompt,
+        free=free,
     )
     if report.memory.fits is False:
         report.warn(

@@ -23,18 +23,19 @@ from toishi.errors import RecordError
 from toishi.record.checkpoint_files import (
     ASIDE,
     STATE_FILE,
+    TEMPORARY,
     checkpoint_fault,
     checkpoint_folders,
     checkpoint_step,
     file_sums,
     read_state_file,
+    sweep_checkpoints,
 )
-from toishi.record.files import sync_file, sync_folder, write_json
+from toishi.record.files import plain, sync_file, sync_folder, write_json
 from toishi.record.schema import SCHEMA_VERSION, step_name
 
 _MODEL_FOLDER = "model"
 _STATE_TENSORS = "state.pt"
-_TEMPORARY = ".tmp-"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,21 +62,23 @@ def save_checkpoint(
     *,
     keep_last: int = 1,
     protect: Collection[int] = (),
+    lines: Mapping[str, Any] | None = None,
 ) -> Path:
     """Writes the checkpoint of `step` and then removes those that are neither the first, the newest `keep_last`, nor protected.
 
     `write_model(folder)` fills an existing empty folder; `state` is nested dicts, lists, tensors, numbers and text. Numbers and
-    text at its top level (data position, configuration hash) also stand in state.json, where a person can read them.
+    text at its top level (data position, configuration hash) also stand in state.json, where a person can read them; so does
+    `lines`, where each file of lines ended at that moment (`RunWriter.heads`).
 
     Raises RecordError when the disk refuses or `state` holds anything else; earlier checkpoints are then as they were.
     """
     parent = run_folder / "checkpoints"
     target = parent / step_name(step)
-    temporary = parent / f"{_TEMPORARY}{target.name}"
+    temporary = parent / f"{TEMPORARY}{target.name}"
     portable = _portable(state, "state")
     try:
-        _sweep(parent)
-        _fill(temporary, step, write_model, portable)
+        sweep_checkpoints(run_folder)
+        _fill(temporary, {"step": step, "lines": plain(lines or {})}, write_model, portable)
         _put_in_place(temporary, target)
     except (OSError, RuntimeError, SafetensorError) as error:
         raise _not_saved(run_folder, target, error) from error
@@ -95,11 +98,11 @@ def prune_checkpoints(run_folder: Path, *, keep_last: int, protect: Collection[i
     return removed
 
 
-def latest_checkpoint(run_folder: Path) -> Latest:
-    """The newest checkpoint whose every seal holds."""
+def latest_checkpoint(run_folder: Path, fault_of: Callable[[Path], str | None] = lambda folder: None) -> Latest:
+    """The newest checkpoint whose every seal holds and that `fault_of` has nothing to say against."""
     skipped: list[str] = []
     for folder in reversed(checkpoint_folders(run_folder)):
-        fault = checkpoint_fault(folder)
+        fault = checkpoint_fault(folder) or fault_of(folder)
         if fault is None:
             return Latest(folder=folder, skipped=tuple(skipped))
         skipped.append(fault)
@@ -122,7 +125,7 @@ def load_checkpoint(folder: Path, *, verify: bool = True, map_location: str = "c
     return Checkpoint(step=step, model_folder=folder / _MODEL_FOLDER, state=state)
 
 
-def _fill(folder: Path, step: int, write_model: Callable[[Path], None], state: Mapping[str, Any]) -> None:
+def _fill(folder: Path, facts: Mapping[str, Any], write_model: Callable[[Path], None], state: Mapping[str, Any]) -> None:
     """A whole checkpoint in `folder`, every byte of it on the disk."""
     (folder / _MODEL_FOLDER).mkdir(parents=True)
     write_model(folder / _MODEL_FOLDER)
@@ -131,7 +134,7 @@ def _fill(folder: Path, step: int, write_model: Callable[[Path], None], state: M
     for name in sums:
         sync_file(folder / name)
     readable = {key: value for key, value in state.items() if isinstance(value, int | float | str)}
-    write_json(folder / STATE_FILE, {"schema_version": SCHEMA_VERSION, "step": step, "state": readable, "files": sums})
+    write_json(folder / STATE_FILE, {"schema_version": SCHEMA_VERSION, **facts, "state": readable, "files": sums})
     for inner in [*(path for path in folder.rglob("*") if path.is_dir()), folder]:
         sync_folder(inner)
 
@@ -147,21 +150,9 @@ def _put_in_place(temporary: Path, target: Path) -> None:
         _remove(aside)
 
 
-def _sweep(parent: Path) -> None:
-    """Removes what a kill left half written or half removed."""
-    for leftover in parent.glob(f"{_TEMPORARY}*"):
-        shutil.rmtree(leftover)
-    for aside in parent.glob(f"{ASIDE}*"):
-        target = parent / aside.name.removeprefix(ASIDE)
-        if target.exists():
-            shutil.rmtree(aside)
-        else:
-            aside.rename(target)
-
-
 def _remove(folder: Path) -> None:
     """Removes a checkpoint in two moves, so that a kill in between leaves no half folder under its name."""
-    doomed = folder.with_name(f"{_TEMPORARY}removed-{folder.name}")
+    doomed = folder.with_name(f"{TEMPORARY}removed-{folder.name}")
     folder.rename(doomed)
     shutil.rmtree(doomed)
 

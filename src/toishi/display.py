@@ -64,6 +64,8 @@ class Display:
     def started(self, session: Session) -> None:
         """Says in words what is about to happen."""
         self._print(facts_table(plan(session)))
+        for notice in session.notices:
+            self.console.print(Text.assemble(("warning: ", "bold yellow"), (notice, "yellow")))
 
     def resumed(self, session: Session, reasons: Sequence[str]) -> None:
         """Says from where the run goes on, and which damaged checkpoints were passed over."""
@@ -73,6 +75,10 @@ class Display:
         left = f"{steps - session.step} of {steps} steps to go" if session.step < steps else "it has done all of its steps"
         self._print(Text(f"Going on after step {session.step}: {left}.", style="bold"))
         self._print(facts_table(plan(session)))
+
+    def notice(self, text: str) -> None:
+        """Something about the run that a person should know before it goes on."""
+        self._print(Text(text, style="yellow"))
 
     @contextmanager
     def progress(self, session: Session) -> Iterator[None]:
@@ -132,9 +138,7 @@ class Display:
         folder = session.writer.folder
         if not finished:
             steps = session.config.train.steps
-            self._print(
-                Text(f"\nStopped after step {session.step} of {steps}. Its record is whole.", style="bold yellow")
-            )
+            self._print(Text(f"\nStopped after step {session.step} of {steps}. Its record is whole.", style="bold yellow"))
             self._print(Text(f"Go on from the last checkpoint with:  toishi resume {folder}"))
             return
         table = before_after(session.evaluations)
@@ -166,7 +170,7 @@ class Display:
         total, recent = session.config.train.steps, session.metrics[-RUNNING_MEAN_STEPS:]
         parts = [f"reward {number(_mean(recent, 'reward/mean'))}"]
         if session.evaluations:
-            parts.append(f"held-out {session.evaluations[-1].value:.2f}")
+            parts.append(f"held-out {number(session.evaluations[-1].value)}")
         parts.append(f"{number(_mean(recent, 'tokens/per_s'), 0)} tokens/s")
         seconds = _mean(session.metrics[-10:], "time/step_s")
         if seconds is not None:

@@ -7,8 +7,9 @@ Decisions:
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from rich import box
 from rich.table import Table
@@ -39,7 +40,7 @@ _COLUMNS = (
 STEP_HEADER = "".join(name.rjust(width) for name, width in _COLUMNS)
 
 
-def step_line(step: int, metrics: Mapping[str, float | int | None]) -> str:
+def step_line(step: int, metrics: Mapping[str, Any]) -> str:
     """A step as one line under `STEP_HEADER`.
 
     >>> step_line(3, {"reward/mean": 0.25, "groups/mixed": 2, "groups/count": 4, "answers/mean_tokens": 19.06})
@@ -199,7 +200,11 @@ def span(value: float, interval: Sequence[float], *, signed: bool = False) -> st
     """
     >>> span(0.5, (0.41, 0.6)), span(0.2, (0.1, 0.3), signed=True)
     ('0.500 [0.410, 0.600]', '+0.200 [+0.100, +0.300]')
+    >>> span(float("nan"), (0.0, 0.0))
+    '-'
     """
+    if not math.isfinite(value):
+        return "-"
     sign = "+" if signed else ""
     return f"{value:{sign}.3f} [{interval[0]:{sign}.3f}, {interval[1]:{sign}.3f}]"
 
@@ -209,7 +214,7 @@ def number(value: float | int | None, digits: int = 2) -> str:
     >>> number(1.005, 1), number(None)
     ('1.0', '-')
     """
-    return "-" if value is None else f"{value:.{digits}f}"
+    return "-" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
 
 
 def duration(seconds: float) -> str:

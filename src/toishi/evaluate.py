@@ -15,7 +15,9 @@ from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
 from toishi.engines.base import Engine, Sampling
+from toishi.errors import RecordError
 from toishi.ops.stats import Interval, mean_interval, paired_difference
+from toishi.record.lines import restored
 from toishi.rewards.base import Reward
 from toishi.rollout import EVALUATION_STREAM, sample_groups
 from toishi.scoring import score_groups
@@ -57,11 +59,19 @@ class Evaluation:
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any]) -> Evaluation:
-        """The evaluation back from its line in evaluations.jsonl."""
+        """The evaluation back from its line in evaluations.jsonl; nothing scored gives nan again.
+
+        Raises RecordError when the line lacks a field.
+        """
+        record = restored(record)
+        missing = [name.name for name in fields(cls) if name.name not in record]
+        if missing:
+            raise RecordError(
+                f"evaluations.jsonl: the line of step {record.get('step')} lacks {', '.join(missing)}. Restore it from a copy"
+            )
         values = {name.name: record[name.name] for name in fields(cls)}
-        values["interval"] = tuple(values["interval"])
-        if values["change_interval"] is not None:
-            values["change_interval"] = tuple(values["change_interval"])
+        for name in ("interval", "change_interval"):
+            values[name] = None if values[name] is None else tuple(float(end) for end in values[name])
         return cls(**values)
 
     def compared_with(self, first: Evaluation) -> Evaluation:
@@ -71,6 +81,24 @@ class Evaluation:
             return self
         found = paired_difference([self.by_prompt[p] for p in shared], [first.by_prompt[p] for p in shared])
         return replace(self, change=found.value, change_interval=(found.low, found.high))
+
+
+def best_step(evaluations: Sequence[Evaluation]) -> int | None:
+    """The step of the highest held-out value (the earliest of equals), None when nothing was measured.
+
+    Greedy measurements are ranked where there are any, all of them on the prompts that they share: the look in between uses
+    fewer prompts than those before and after.
+    """
+    measured = [found for found in evaluations if found.by_prompt]
+    ranked = [found for found in measured if found.mode == "greedy"] or measured
+    if not ranked:
+        return None
+    shared = set.intersection(*(set(found.by_prompt) for found in ranked))
+
+    def value(found: Evaluation) -> float:
+        return sum(found.by_prompt[prompt] for prompt in sorted(shared))
+
+    return max(ranked, key=value).step
 
 
 def evaluate(

@@ -8,8 +8,10 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
 from typing import Any
 
 from toishi.config import Config, RewardConfig, TaskConfig
@@ -31,11 +33,21 @@ class Given:
 NOTHING_GIVEN = Given()
 
 
-def given_objects(task: Task | None, rewards: Sequence[Reward | Callable[..., Any]] | None) -> Given:
-    """Task and rewards as passed by a person: functions become rewards called by their own names.
+def given_objects(
+    task: Task | None, rewards: Reward | Callable[..., Any] | Sequence[Reward | Callable[..., Any]] | None
+) -> Given:
+    """Task and rewards as passed by a person: functions become rewards called by their own names, one alone a list of one.
 
-    Raises ConfigError for an empty list and for what is neither a function nor a `Reward`.
+    Raises ConfigError for an empty list, for what is neither a function nor a `Reward`, and for what is no `Task`.
     """
+    if task is not None and (isinstance(task, type) or not isinstance(task, Task)):
+        raise ConfigError(
+            f"task: expected a task, got {task!r:.80} (a {type(task).__name__}); toishi.task_from_rows makes one from rows"
+        )
+    if rewards is not None and (callable(rewards) or isinstance(rewards, Reward)):
+        rewards = [rewards]
+    if rewards is not None and not isinstance(rewards, list | tuple):
+        raise ConfigError(f"rewards: expected a list of functions or rewards, got {rewards!r:.80} (a {type(rewards).__name__})")
     if rewards is not None and not rewards:
         raise ConfigError("rewards: at least one reward is needed, got an empty list; leave it out for those of the recipe")
     return Given(task, None if rewards is None else tuple(_as_reward(reward) for reward in rewards))
@@ -55,7 +67,7 @@ def with_given(config: Config, given: Given, weights: Sequence[float] | None = N
     if given.task is not None:
         changes["task"] = TaskConfig.model_validate({"name": given.task.name, PYTHON: _origin(given.task)})
     if given.rewards is not None:
-        weights = [1.0] * len(given.rewards) if weights is None else weights
+        weights = [1.0] * len(given.rewards) if weights is None else _numbers(weights)
         if len(weights) != len(given.rewards):
             raise ConfigError(
                 f"weights: got {len(weights)} for {len(given.rewards)} rewards; give one for each, in their order"
@@ -67,6 +79,15 @@ def with_given(config: Config, given: Given, weights: Sequence[float] | None = N
     elif weights is not None:
         raise ConfigError("weights: they belong to rewards=[...]; a recipe's rewards have their own `weight`")
     return config.model_copy(update=changes)
+
+
+def _numbers(weights: Sequence[float]) -> list[float]:
+    listed: list[Any] = list(weights) if isinstance(weights, Iterable) and not isinstance(weights, str | Mapping) else [None]
+    if any(isinstance(weight, bool) for weight in listed) or not all(
+        isinstance(weight, Real) and math.isfinite(weight) for weight in listed
+    ):
+        raise ConfigError(f"weights: expected a list of finite numbers, one for each reward, got {weights!r:.80}")
+    return [float(weight) for weight in listed]
 
 
 def the_task(config: Config, given: Given) -> Task:

@@ -13,28 +13,31 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from toishi.algorithms.apply import assign_advantages
-from toishi.checkpoints import latest_checkpoint, save_checkpoint
+from toishi.checkpoints import save_checkpoint
 from toishi.config import Config
 from toishi.display import Display
-from toishi.errors import HealthStop, NumericsError, RecordError
-from toishi.evaluate import Evaluation, evaluate
+from toishi.errors import HealthStop, NumericsError
+from toishi.evaluate import Evaluation, best_step, evaluate
 from toishi.given import NOTHING_GIVEN, Given
-from toishi.health import Alarm, already_said, examine
+from toishi.health import Alarm, examine
 from toishi.health.numerics import GAP_LIMITS
-from toishi.metrics import sampler_gap, step_metrics, timing_metrics
+from toishi.metrics import WEIGHTS_CHECKSUM, sampler_gap, step_metrics, timing_metrics
+from toishi.ops.checksum import weights_checksum
 from toishi.policy.saving import save_model
-from toishi.record.reader import Run
+from toishi.record.writer import RunWriter
+from toishi.resuming import reopen
 from toishi.rollout import sample_groups
 from toishi.scoring import score_groups, scoring_summary
-from toishi.session import Session, gather, restore, sampling_of, start
+from toishi.session import Session, gather, sampling_of, start
 from toishi.stopping import Stopper
+from toishi.tracing.live import keep_trace, live_updates, refused_trace
 from toishi.types import Group, StepReport
-from toishi.update import measure_gap, reference_logprobs, update_policy
+from toishi.update import measure_gap, with_reference
 
 
 @dataclass(frozen=True)
@@ -56,32 +59,16 @@ def train(
     target = Path(folder) if folder is not None else new_folder(config)
     with display.waiting("loading the model"):
         session = start(config, materials, target)
-    display.started(session)
-    return run(session, display)
+    with session.writer:
+        display.started(session)
+        return run(session, display)
 
 
 def resume(folder: Path | str, display: Display | None = None, given: Given = NOTHING_GIVEN) -> Result:
-    """Go on with a run that was interrupted, from its last intact checkpoint (or from the start if it has none)."""
+    """Go on with a run that was interrupted, from its last intact checkpoint (from its beginning if it never had a step)."""
     display = display or Display.silent()
-    record = Run.open(Path(folder))
-    config = Config.model_validate(record.run["config"])
-    checkpoint, reasons = latest_checkpoint(Path(folder))
-    if checkpoint is None:
-        raise RecordError(
-            f"{folder} has no intact checkpoint to resume from ({'; '.join(reasons) or 'none was written yet'}). "
-            "Start again with toishi train"
-        )
-    session = restore(config, gather(config, given), Path(folder), record.run, checkpoint)
-    session.writer.undo_after(session.step)
-    session.writer.write_event(
-        {"step": session.step, "kind": "resumed", "message": f"from {checkpoint.name}", "skipped": list(reasons)}
-    )
-    record = Run.open(Path(folder))
-    session.metrics = list(record.metrics)
-    session.evaluations = [Evaluation.from_record(line) for line in record.evaluations]
-    session.said = already_said(record.events)
-    display.resumed(session, reasons)
-    return run(session, display)
+    with RunWriter.open(Path(folder)) as writer:
+        return run(reopen(writer, display, given), display)
 
 
 def run(session: Session, display: Display) -> Result:
@@ -108,26 +95,28 @@ def run(session: Session, display: Display) -> Result:
 
 
 def train_step(session: Session, display: Display) -> StepReport:
-    """One step: sample, score, compare, update. Nothing is written here."""
+    """One step: sample, score, compare, update. Only a trace is written here; the step is not on record yet."""
     config, step = session.config, session.step + 1
     clock = Clock()
     groups, rounds = sampled_and_scored(session, step, clock, display)
     with clock("update"):
-        groups = with_reference(session, groups)
+        groups = with_reference(session.policy, groups, session.settings)
         groups = assign_advantages(groups, config.algorithm, max_new_tokens=config.sampling.max_new_tokens)
-        if step == 1:
-            refuse_gap(session, groups)
-        try:
-            updates = update_policy(session.policy, session.optimizer, groups, session.settings, step=step)
-        except NumericsError as error:
-            session.writer.write_failure(step, groups, str(error))
-            raise
-        gap = sampler_gap(groups, [stream for update in updates for stream in update.streams]) or measure_gap(
-            session.policy, groups, session.settings
-        )
+        gap = gap_before(session, groups, step)
+    try:
+        updates = live_updates(session, groups, step, clock)
+    except NumericsError as error:
+        refused(session, groups, step, str(error))
+        raise
+    with clock("update"):
+        checksum = weights_checksum(session.policy.masters)
+        if not session.sampling.truncates:
+            streams = [stream for update in updates for stream in update.streams]
+            gap = sampler_gap(groups, streams) or gap or measured_gap(session, groups)
     clock.close()
-    metrics = step_metrics(groups, updates, refill_rounds=rounds, next_prompt=session.next_prompt, gap=gap)
-    metrics |= scoring_summary(groups) | timing_metrics(clock.seconds, int(metrics["tokens/sampled"] or 0))
+    numbers = step_metrics(groups, updates, refill_rounds=rounds, next_prompt=session.next_prompt, gap=gap)
+    numbers |= scoring_summary(groups) | timing_metrics(clock.seconds, int(numbers["tokens/sampled"] or 0))
+    metrics = {**numbers, WEIGHTS_CHECKSUM: checksum}
     return StepReport(step=step, groups=groups, updates=updates, metrics=metrics, timings_s=clock.seconds)
 
 
@@ -150,28 +139,33 @@ def sampled_and_scored(session: Session, step: int, clock: Clock, display: Displ
     return groups, train.refill_rounds
 
 
-def with_reference(session: Session, groups: tuple[Group, ...]) -> tuple[Group, ...]:
-    """The groups with log-probs under the model of step 0, when the algorithm has a KL term."""
-    if not session.config.algorithm.needs_reference:
-        return groups
-    rollouts = [rollout for group in groups for rollout in group.rollouts]
-    found = reference_logprobs(session.policy, rollouts, session.settings)
-    return tuple(
-        replace(group, rollouts=tuple(replace(rollout, ref_logprobs=found[rollout.id]) for rollout in group.rollouts))
-        for group in groups
-    )
+def refused(session: Session, groups: tuple[Group, ...], step: int, message: str) -> None:
+    """Write out the answers of a step whose numbers were not finite and, if asked for, where they were not."""
+    session.writer.write_failure(step, groups, message)
+    if "nan" in session.config.record.trace_when:
+        keep_trace(session, refused_trace(session.learner, groups, step, message))
 
 
-def refuse_gap(session: Session, groups: tuple[Group, ...]) -> None:
-    """Before the first update: the sampler and the trainer must mean the same model. Raises HealthStop."""
-    mean, largest = measure_gap(session.policy, groups, session.settings)
+def gap_before(session: Session, groups: tuple[Group, ...], step: int) -> tuple[float, float] | None:
+    """(mean, max) sampler gap before the weights move, where the update's own log-probs cannot tell it: at the first step,
+    which is refused when sampler and trainer do not mean the same model, and where sampling cuts the distribution.
+    """
+    if step > 1 and not session.sampling.truncates:
+        return None
+    mean, largest = measured_gap(session, groups)
     limit = session.config.health.max_sampler_gap or GAP_LIMITS[session.dtype]
-    if not mean <= limit:
+    if step == 1 and not mean <= limit:
         raise HealthStop(
             f"sampler and trainer disagree: |log-prob as sampled - log-prob as trained| is {mean:.3g} nats on average "
             f"(largest {largest:.3g}), expected at most {limit:g}. No weight was changed. Set model.dtype=float32; if it "
             "stays, this architecture does not give the same result in batches: please report it"
         )
+    return mean, largest
+
+
+def measured_gap(session: Session, groups: tuple[Group, ...]) -> tuple[float, float]:
+    """(mean, max) sampler gap on the first group, with the weights as they are now."""
+    return measure_gap(session.policy, groups, session.settings, session.sampling)
 
 
 def measure(session: Session, display: Display, *, full: bool) -> None:
@@ -211,8 +205,9 @@ def checkpoint(session: Session) -> None:
 
     state: dict[str, Any] = {"optimizer": session.optimizer.state_dict(), "next_prompt": session.next_prompt}
     path = save_checkpoint(
-        session.writer.folder, session.step, write_model, state, keep_last=config.keep_last, protect=protected(session)
-    )
+        session.writer.folder, session.step, write_model, state,
+        keep_last=config.keep_last, protect=protected(session), lines=session.writer.heads(),
+    )  # fmt: skip
     session.writer.write_event({"step": session.step, "kind": "checkpoint", "message": path.name})
 
 
@@ -220,10 +215,8 @@ def protected(session: Session) -> set[int]:
     """Steps whose checkpoints are never pruned: replay anchors and the best evaluation so far."""
     config = session.config.checkpoint
     keep = {step for step in range(session.step + 1) if due(step, config.anchor_every)}
-    ranked = [found for found in session.evaluations if found.mode == "greedy"] or session.evaluations
-    if config.keep_best and ranked:
-        keep.add(max(ranked, key=lambda found: found.value).step)
-    return keep
+    best = best_step(session.evaluations) if config.keep_best else None
+    return keep if best is None else keep | {best}
 
 
 def raise_alarms(session: Session, display: Display) -> None:
@@ -255,7 +248,7 @@ class Clock:
     """Adds up wall seconds by name."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {"rollout": 0.0, "scoring": 0.0, "update": 0.0}
+        self.seconds: dict[str, float] = {"rollout": 0.0, "scoring": 0.0, "update": 0.0, "trace": 0.0}
         self._start = time.perf_counter()
 
     @contextmanager

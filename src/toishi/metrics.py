@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from toishi.types import Group, Rollout, TokenStreams, Update
 
 Value = float | int | None
+WEIGHTS_CHECKSUM = "update/weights_checksum"
 
 
 @dataclass(frozen=True, slots=True)
@@ -83,15 +84,21 @@ METRICS: dict[str, Metric] = {
     "update/clip_high_share": Metric("share", "tokens held at the upper bound"),
     "update/clip_dual_share": Metric("share", "tokens held by the dual clip"),
     "update/kl_old_policy_k3": Metric(
-        "nats", "k3 estimate of KL(policy sampled from || current policy) per token, over the updates", "jumps: learning rate too high"
+        "nats",
+        "k3 estimate of KL(policy sampled from || current policy) per token, over the updates",
+        "jumps: learning rate too high",
     ),
     "update/kl_policy_ref": Metric("nats", "the row's KL term per token, policy against the model of step 0"),
+    WEIGHTS_CHECKSUM: Metric(
+        "text", "checksum over every bit of the trained weights after the step", "`toishi replay` must find the same again"
+    ),
     "tokens/sampled": Metric("tokens", "tokens sampled in the step"),
     "tokens/per_s": Metric("tokens/s", "sampled tokens divided by the whole step's time"),
     "prompts/next": Metric("prompts", "position in the task's stream after the step"),
     "time/rollout_s": Metric("s", "sampling"),
     "time/scoring_s": Metric("s", "rewards"),
     "time/update_s": Metric("s", "reference and old log-probs, forward, backward, optimizer"),
+    "time/trace_s": Metric("s", "measuring for a trace (record.trace_every, record.trace_when)", "0: not traced"),
     "time/step_s": Metric("s", "the whole step without writing the record"),
 }
 
@@ -110,7 +117,7 @@ def step_metrics(
         _reward_metrics(groups, rollouts)
         | _group_metrics(groups, refill_rounds)
         | _answer_metrics(groups, rollouts)
-        | _update_metrics(groups, updates)
+        | update_metrics(groups, updates)
         | {
             "sampler_gap/mean_abs": gap[0] if gap else None,
             "sampler_gap/max_abs": gap[1] if gap else None,
@@ -188,7 +195,8 @@ def _lengths_by_side(groups: Sequence[Group]) -> tuple[list[int], list[int]]:
     return above, below
 
 
-def _update_metrics(groups: Sequence[Group], updates: Sequence[Update]) -> dict[str, Value]:
+def update_metrics(groups: Sequence[Group], updates: Sequence[Update]) -> dict[str, Value]:
+    """The scalars of a step's updates, and of their tokens."""
     trained = {rollout.id: rollout.completion.loss_mask for group in groups for rollout in group.rollouts}
     streams = [stream for update in updates for stream in update.streams if stream.computed]
 
@@ -229,8 +237,14 @@ def _mean(values: Sequence[float]) -> float | None:
 
 
 def _std(values: Sequence[float]) -> float | None:
+    """Population standard deviation; scaled by the largest distance first, so that huge rewards do not overflow."""
     mean = _mean(values)
-    return None if mean is None else float((sum((value - mean) ** 2 for value in values) / len(values)) ** 0.5)
+    if mean is None:
+        return None
+    largest = max(abs(value - mean) for value in values)
+    if largest == 0 or not math.isfinite(largest):
+        return largest
+    return largest * math.sqrt(sum(((value - mean) / largest) ** 2 for value in values) / len(values))
 
 
 def timing_metrics(timings_s: Mapping[str, float], num_tokens: int) -> dict[str, Value]:

@@ -18,7 +18,7 @@ from pydantic import ConfigDict, TypeAdapter, ValidationError
 from toishi.errors import ConfigError, nearest
 
 T = TypeVar("T")
-_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True)
+_STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
 def from_options(cls: type[T], options: Mapping[str, Any], *, where: str, **given: Any) -> T:

@@ -86,6 +86,7 @@ def preflight(config: Config, given: Given = NOTHING_GIVEN) -> Preflight:
     if found.task is None:
         return found
     _check_amount(found, found.task, config)
+    _check_refill(found, config)
     found.rows = some_rows(found.task)
     columns = found.task.columns
     found.rewards = _attempt(found, "rewards", lambda: the_rewards(config, given, columns))
@@ -120,6 +121,18 @@ def _check_amount(found: Preflight, task: Task, config: Config) -> None:
         times = used / task.num_train
         message = f"training prompts: {task.num_train}, each used about {times:.0f} times: more rows are safer"
         found.findings.append(Finding("warning", "data", message))
+
+
+def _check_refill(found: Preflight, config: Config) -> None:
+    """Refilling looks for groups whose rewards differ; where none can, it only costs time."""
+    why = ""
+    if config.train.group_size == 1:
+        why = "a group of one answer (train.group_size=1) is never mixed"
+    elif all(reward.weight == 0 for reward in config.rewards):
+        why = "every reward has weight 0, so all answers are worth the same"
+    if why and config.train.refill_rounds > 0:
+        message = f"train.refill_rounds={config.train.refill_rounds} looks for mixed groups, but {why}; set it to 0"
+        found.findings.append(Finding("warning", "health", message))
 
 
 def _scorable(rewards: tuple[Reward, ...], rows: tuple[Prompt, ...]) -> bool:

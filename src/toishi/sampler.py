@@ -7,22 +7,22 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from toishi.config import Config, ModelConfig
 from toishi.engines.torch import TorchEngine
 from toishi.errors import ConfigError, RecordError
-from toishi.evaluate import Evaluation, evaluate
+from toishi.evaluate import Evaluation, best_step, evaluate
 from toishi.policy.capabilities import Capabilities, capabilities
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.policy import Policy
 from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders, checkpoint_step
 from toishi.record.reader import Run
-from toishi.session import Machine, gather, refuse_long, sampling_of, saved_model
+from toishi.recorded import recorded_config, require_same_base
+from toishi.rendering import refuse_long
+from toishi.session import Machine, gather, is_adapted, sampling_of, saved_model
 
 
 @dataclass(frozen=True)
@@ -37,10 +37,15 @@ class Sampler:
     able: Capabilities
 
     @classmethod
-    def open(cls, model: ModelConfig, *, seed: int) -> Sampler:
-        """Loads the model. Raises what `load_model` and `Renderer` raise."""
+    def open(cls, model: ModelConfig, *, seed: int, run: Run | None = None) -> Sampler:
+        """Loads the model.
+
+        Raises what `load_model` and `Renderer` raise, and ModelError when a run's adapter would be put around another base.
+        """
         machine = Machine.decide(model)
         loaded = load_model(model, seed=seed)
+        if run is not None and is_adapted(model):
+            require_same_base(loaded, run.run)
         renderer = Renderer(loaded.tokenizer, loaded.module)
         able = capabilities(loaded.module.config)
         policy = Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device)
@@ -50,7 +55,7 @@ class Sampler:
         return cls(loaded=loaded, policy=policy, renderer=renderer, engine=engine, machine=machine, able=able)
 
 
-def measure_model(config: Config, *, step: int = 0) -> tuple[Evaluation, ...]:
+def measure_model(config: Config, *, step: int = 0, run: Run | None = None) -> tuple[Evaluation, ...]:
     """The evaluations that a run of this recipe makes at `step` with the model as it is: greedy (if it says so) and sampled.
 
     Equal step, seed and weights give the run's own numbers again. Raises ConfigError when the recipe holds nothing out.
@@ -59,7 +64,7 @@ def measure_model(config: Config, *, step: int = 0) -> tuple[Evaluation, ...]:
     heldout = list(materials.task.heldout_prompts()[: config.evaluation.prompts])
     if not heldout:
         raise ConfigError("nothing to measure on: the task holds no prompt out, or evaluation.prompts is 0; set task.heldout")
-    sampler = Sampler.open(config.model, seed=config.seed)
+    sampler = Sampler.open(config.model, seed=config.seed, run=run)
     prompts = [sampler.renderer.render(prompt) for prompt in heldout]
     refuse_long(prompts, config.sampling.max_prompt_tokens)
     weights = [reward.weight for reward in config.rewards]
@@ -96,13 +101,13 @@ class Source:
     def compared(self, found: Evaluation) -> Evaluation:
         """The evaluation with its paired change since the run's first one of the same mode."""
         lines = self.run.evaluations if self.run is not None else ()
-        first = next((line for line in lines if line["mode"] == found.mode), None)
+        first = next((line for line in lines if line.get("mode") == found.mode), None)
         return found if first is None else found.compared_with(Evaluation.from_record(first))
 
 
 def run_config(run: Run) -> Config:
     """The configuration that the run was started with."""
-    return Config.model_validate(run.run["config"])
+    return recorded_config(run)
 
 
 def checkpoint_of(run: Run, which: str = "last") -> Path:
@@ -116,16 +121,10 @@ def checkpoint_of(run: Run, which: str = "last") -> Path:
     if which == "last":
         return whole[-1]
     steps = {checkpoint_step(folder): folder for folder in whole}
-    step = _best_step(run.evaluations, steps) if which == "best" else int(which) if which.isdigit() else None
+    measured = [Evaluation.from_record(line) for line in run.evaluations if line["step"] in steps]
+    step = best_step(measured) if which == "best" else int(which) if which.isdigit() else None
     if step not in steps:
         raise RecordError(
             f"{run.folder} has no checkpoint '{which}'; expected last, best, or a step of {', '.join(map(str, sorted(steps)))}"
         )
     return steps[step]
-
-
-def _best_step(evaluations: Sequence[Any], saved: Any) -> int | None:
-    """Step of the highest greedy value (else of any mode) among the evaluations whose checkpoint was kept."""
-    here = [found for found in evaluations if found["step"] in saved]
-    ranked = [found for found in here if found["mode"] == "greedy"] or here
-    return int(max(ranked, key=lambda found: found["value"])["step"]) if ranked else None

@@ -10,25 +10,28 @@ from typing import Any
 
 import torch
 
-from toishi.checkpoints import load_checkpoint
+from toishi.checkpoints import Checkpoint, load_checkpoint
 from toishi.config import Config, ModelConfig
 from toishi.engines.base import Engine, Sampling
 from toishi.engines.torch import TorchEngine
-from toishi.errors import DataError
 from toishi.evaluate import Evaluation
 from toishi.given import NOTHING_GIVEN, Given
 from toishi.policy.capabilities import capabilities
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel, load_model
+from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
 from toishi.policy.precision import choose_device, choose_dtype
 from toishi.preflight import preflight
+from toishi.provenance import data_fingerprints, reward_sources
 from toishi.record.environment import environment
 from toishi.record.writer import RunWriter
+from toishi.recorded import require_same_base
+from toishi.rendering import refuse_long, render_all
 from toishi.rewards.base import Reward
 from toishi.tasks.base import Task
 from toishi.types import Prompt
-from toishi.update import UpdateSettings, make_optimizer
+from toishi.update import UpdateSettings
 
 
 @dataclass
@@ -38,6 +41,7 @@ class Session:
     step         the last finished step
     next_prompt  position in the task's stream
     metrics, evaluations  the run's whole history so far; `said` holds the health rules that have spoken
+    notices      what was found before the start and does not forbid it
     """
 
     config: Config
@@ -56,6 +60,11 @@ class Session:
     metrics: list[Mapping[str, Any]] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
+    notices: tuple[str, ...] = ()
+
+    @property
+    def learner(self) -> Learner:
+        return Learner(self.policy, self.tokenizer, self.renderer, self.engine, self.optimizer, self.settings)
 
     @property
     def weights(self) -> tuple[float, ...]:
@@ -92,29 +101,20 @@ def sampling_of(config: Config, *, greedy: bool = False) -> Sampling:
     )
 
 
-def refuse_long(prompts: list[Prompt], limit: int) -> None:
-    """Raises DataError that lists the prompts (rendered) with more than `limit` tokens."""
-    long = [(prompt.id, len(prompt.token_ids)) for prompt in prompts if len(prompt.token_ids) > limit]
-    if long:
-        listed = ", ".join(f"{id_} ({count} tokens)" for id_, count in long[:10])
-        raise DataError(
-            f"{len(long)} prompts are longer than sampling.max_prompt_tokens={limit}: {listed}. "
-            "They are not cut. Raise the limit or remove these rows"
-        )
-
-
 @dataclass(frozen=True)
 class Materials:
-    """Data and rewards, checked against each other; no model yet."""
+    """Data and rewards, checked against each other; no model yet. `notices` are the warnings, in words."""
 
     task: Task
     rewards: tuple[Reward, ...]
+    notices: tuple[str, ...] = ()
 
 
 def gather(config: Config, given: Given = NOTHING_GIVEN) -> Materials:
     """Read the data, build the rewards, try them on real rows. Raises before anything heavy is loaded."""
-    task, rewards = preflight(config, given).require()
-    return Materials(task=task, rewards=rewards)
+    found = preflight(config, given)
+    task, rewards = found.require()
+    return Materials(task=task, rewards=rewards, notices=tuple(finding.message for finding in found.findings))
 
 
 @dataclass(frozen=True)
@@ -136,79 +136,140 @@ class Machine:
         return getattr(torch, self.dtype)  # type: ignore[no-any-return]
 
 
+@dataclass(frozen=True)
+class Learner:
+    """The model with all that samples from it and changes it; no task and no rewards, so a recorded step can be done again."""
+
+    policy: Policy
+    tokenizer: Any
+    renderer: Renderer
+    engine: Engine
+    optimizer: torch.optim.Optimizer
+    settings: UpdateSettings
+
+    @classmethod
+    def of(cls, config: Config, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
+        sampling = config.sampling
+        able = capabilities(policy.module.config, context=sampling.max_prompt_tokens + sampling.max_new_tokens)
+        settings = UpdateSettings(
+            algorithm=config.algorithm,
+            train=config.train,
+            optimizer=config.optimizer,
+            temperature=sampling.temperature,
+            max_new_tokens=sampling.max_new_tokens,
+            shared_prompt=able.shared_prompt,
+            seed=config.seed,
+        )
+        engine = TorchEngine(
+            policy.module, stop_ids=renderer.stop_ids, decode=renderer.decode, batched_prompts=able.batched_decode
+        )
+        return cls(policy, tokenizer, renderer, engine, make_optimizer(policy, config.optimizer), settings)
+
+
 def start(config: Config, materials: Materials, folder: Path) -> Session:
-    """A new run in a new folder."""
+    """A new run in a new folder. Raises DataError that lists every prompt which cannot be used."""
     machine = Machine.decide(config.model)
     loaded = load_model(config.model, seed=config.seed)
     renderer = Renderer(loaded.tokenizer, loaded.module)
-    writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials.task))
+    rendered = render_all(config, materials.task, renderer, loaded.module).require()
+    writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials))
+    session = _at_the_start(config, materials, machine, loaded, renderer, writer)
+    session.notices = materials.notices + rendered.notes
+    return session
+
+
+def start_again(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any]) -> Session:
+    """A run that was stopped before its first checkpoint, from its beginning: same machine decisions, same model.
+
+    Raises ModelError when the model is not the one that the run started from.
+    """
+    machine = Machine(**run["decisions"])
+    torch.set_num_threads(machine.threads)
+    loaded = load_model(config.model, seed=config.seed)
+    require_same_base(loaded, run)
+    return _at_the_start(config, materials, machine, loaded, Renderer(loaded.tokenizer, loaded.module), writer)
+
+
+def _at_the_start(
+    config: Config, materials: Materials, machine: Machine, loaded: LoadedModel, renderer: Renderer, writer: RunWriter
+) -> Session:
     policy = Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device)
     if config.algorithm.needs_reference:
         policy.keep_reference()
-    return _session(config, materials, policy, loaded.tokenizer, renderer, writer)
+    return _session(config, materials, Learner.of(config, policy, loaded.tokenizer, renderer), writer)
 
 
-def restore(config: Config, materials: Materials, folder: Path, run: Mapping[str, Any], checkpoint: Path) -> Session:
+def restore(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any], checkpoint: Path) -> Session:
     """A run as it stood after the checkpoint's step: same machine decisions, same position, same weights bit for bit."""
     machine = Machine(**run["decisions"])
     torch.set_num_threads(machine.threads)
     saved = load_checkpoint(checkpoint)
-    loaded = load_model(saved_model(config.model, checkpoint), seed=config.seed)
+    learner = restore_learner(config, machine, run, saved)
+    session = _session(config, materials, learner, writer)
+    session.step, session.next_prompt = saved.step, saved.state["next_prompt"]
+    return session
+
+
+def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], saved: Checkpoint) -> Learner:
+    """Weights, reference model and optimizer as they were when the checkpoint was saved, bit for bit.
+
+    Raises ModelError when the base model, where it is needed, is not the one that the run started from.
+    """
+    loaded = load_model(saved_model(config.model, saved.model_folder.parent), seed=config.seed)
+    masters: dict[str, torch.Tensor] | None = None
     if config.algorithm.needs_reference:
         masters = {name: weight.detach().clone() for name, weight in loaded.module.named_parameters()}
         loaded = load_model(config.model, seed=config.seed)
+    if masters is not None or is_adapted(config.model):
+        require_same_base(loaded, run)
     renderer = Renderer(loaded.tokenizer, loaded.module)
     policy = Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device)
-    if config.algorithm.needs_reference:
+    if masters is not None:
         policy.keep_reference()
         policy.load_masters(masters)
-    session = _session(config, materials, policy, loaded.tokenizer, renderer, RunWriter.open(folder))
-    session.optimizer.load_state_dict(saved.state["optimizer"])
-    session.step, session.next_prompt = saved.step, saved.state["next_prompt"]
-    return session
+    learner = Learner.of(config, policy, loaded.tokenizer, renderer)
+    learner.optimizer.load_state_dict(saved.state["optimizer"])
+    return learner
 
 
 def saved_model(config: ModelConfig, checkpoint: Path) -> ModelConfig:
     """The model section that loads a checkpoint's weights: the whole model, or the base with the saved adapter."""
     folder = str(checkpoint / "model")
-    if config.lora is not None or config.adapter is not None:
+    if is_adapted(config):
         return config.model_copy(update={"adapter": folder, "lora": None})
     return config.model_copy(update={"name": folder, "revision": None})
 
 
-def _session(
-    config: Config, materials: Materials, policy: Policy, tokenizer: Any, renderer: Renderer, writer: RunWriter
-) -> Session:
-    able = capabilities(policy.module.config, context=config.sampling.max_prompt_tokens + config.sampling.max_new_tokens)
-    settings = UpdateSettings(
-        algorithm=config.algorithm,
-        train=config.train,
-        optimizer=config.optimizer,
-        temperature=config.sampling.temperature,
-        max_new_tokens=config.sampling.max_new_tokens,
-        shared_prompt=able.shared_prompt,
-        seed=config.seed,
-    )
-    engine = TorchEngine(policy.module, stop_ids=renderer.stop_ids, decode=renderer.decode, batched_prompts=able.batched_decode)
-    heldout = [renderer.render(prompt) for prompt in materials.task.heldout_prompts()[: config.evaluation.prompts]]
+def is_adapted(config: ModelConfig) -> bool:
+    """Whether adapters are trained around a frozen base model."""
+    return config.lora is not None or config.adapter is not None
+
+
+def _session(config: Config, materials: Materials, learner: Learner, writer: RunWriter) -> Session:
+    heldout = [learner.renderer.render(prompt) for prompt in materials.task.heldout_prompts()[: config.evaluation.prompts]]
     refuse_long(heldout, config.sampling.max_prompt_tokens)
     return Session(
         config=config,
         task=materials.task,
         rewards=materials.rewards,
-        policy=policy,
-        tokenizer=tokenizer,
-        renderer=renderer,
-        engine=engine,
-        optimizer=make_optimizer(policy, config.optimizer),
-        settings=settings,
+        policy=learner.policy,
+        tokenizer=learner.tokenizer,
+        renderer=learner.renderer,
+        engine=learner.engine,
+        optimizer=learner.optimizer,
+        settings=learner.settings,
         writer=writer,
         heldout=tuple(heldout),
     )
 
 
-def run_record(config: Config, machine: Machine, loaded: LoadedModel, renderer: Renderer, task: Task) -> dict[str, Any]:
+def run_record(
+    config: Config, machine: Machine, loaded: LoadedModel, renderer: Renderer, materials: Materials
+) -> dict[str, Any]:
     """What run.json says: enough to do any step again."""
+    task = materials.task
+    heldout = task.heldout_prompts()
+    counts = {"num_train": task.num_train, "num_heldout": len(heldout)}
     return {
         "config": config.model_dump(mode="json"),
         "config_given": config.model_dump(mode="json", exclude_unset=True),
@@ -221,7 +282,9 @@ def run_record(config: Config, machine: Machine, loaded: LoadedModel, renderer: 
             "trained": sum(weight.numel() for weight in loaded.module.parameters() if weight.requires_grad),
             "architecture": type(loaded.module).__name__,
         },
-        "task": {"name": task.name, "num_train": task.num_train, "num_heldout": len(task.heldout_prompts())},
-        "prompt": renderer.describe(task.train_prompt(0)),
+        "task": {"name": task.name, **counts, "fingerprints": data_fingerprints(task)},
+        "rewards": reward_sources(materials.rewards),
+        "prompt": renderer.describe(renderer.render(task.train_prompt(0))),
+        "heldout_prompt": renderer.describe(renderer.render(heldout[0])) if heldout else None,
         "environment": environment() | {"omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "")},
     }

@@ -248,7 +248,7 @@ class StepReport:
     step: int
     groups: tuple[Group, ...]
     updates: tuple[Update, ...]
-    metrics: Mapping[str, float | int | None]
+    metrics: Mapping[str, float | int | str | None]
     timings_s: Mapping[str, float]
 
     @property

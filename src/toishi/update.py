@@ -14,7 +14,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
@@ -23,10 +23,14 @@ from torch import Tensor
 from toishi.algorithms.apply import counted, token_objective
 from toishi.algorithms.rows import Algorithm
 from toishi.config import OptimizerConfig, TrainConfig
+from toishi.engines.base import Sampling
 from toishi.errors import NumericsError
+from toishi.observing import Denominators, Observer, SeenRow
 from toishi.ops.logprobs import logprobs_and_entropy
 from toishi.ops.random import permutation
+from toishi.ops.sampling import filtered
 from toishi.packing import PackedRow, pack
+from toishi.policy.optimizer import learning_rate
 from toishi.policy.policy import Policy
 from toishi.types import Group, Rollout, RolloutId, TokenStreams, Update
 
@@ -44,38 +48,19 @@ class UpdateSettings:
     seed: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Denominators:
-    """Counts over one whole optimizer update."""
-
-    num_tokens: int
-    num_sequences: int
+SKIPPED = {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/skipped": 1.0}
+"""Scalars of an update without any contribution: nothing moved."""
 
 
-def make_optimizer(policy: Policy, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """The optimizer over the policy's masters, by the configuration."""
-    weights = list(policy.masters.values())
-    if config.name == "sgd":
-        return torch.optim.SGD(weights, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
-    return torch.optim.AdamW(weights, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
-
-
-def learning_rate(config: OptimizerConfig, step: int, total_steps: int) -> float:
-    """Learning rate of step 1, 2, ...: linear warm-up, then constant, linear or cosine decay to 0 after the last step.
-
-    >>> config = OptimizerConfig(lr=1.0, warmup_steps=2, decay="linear")
-    >>> [learning_rate(config, step, 6) for step in (1, 2, 3, 6)]
-    [0.5, 1.0, 1.0, 0.25]
-    """
-    if step <= config.warmup_steps:
-        return config.lr * step / config.warmup_steps
-    left = 1 - (step - 1 - config.warmup_steps) / max(1, total_steps - config.warmup_steps)
-    left = min(1.0, max(0.0, left))
-    if config.decay == "linear":
-        return config.lr * left
-    if config.decay == "cosine":
-        return config.lr * 0.5 * (1 - float(torch.cos(torch.tensor(torch.pi * left, dtype=torch.float64))))
-    return config.lr
+def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
+    """The groups with log-probs under the model of step 0, when the algorithm has a KL term."""
+    if not settings.algorithm.needs_reference:
+        return tuple(groups)
+    found = reference_logprobs(policy, [rollout for group in groups for rollout in group.rollouts], settings)
+    return tuple(
+        replace(group, rollouts=tuple(replace(rollout, ref_logprobs=found[rollout.id]) for rollout in group.rollouts))
+        for group in groups
+    )
 
 
 @torch.no_grad()
@@ -87,23 +72,34 @@ def reference_logprobs(
         return _logprobs(policy, rollouts, settings)
 
 
-def measure_gap(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[float, float]:
-    """(mean, max) |log-prob as sampled - log-prob as trained| on the first group, for steps in which nothing was trained on."""
-    rollouts = groups[0].rollouts
-    trained = _logprobs(policy, rollouts, settings)
-    gaps = [
-        abs(mine - sampled)
-        for rollout in rollouts
-        for mine, sampled, has_loss in zip(
-            trained[rollout.id], rollout.completion.sampled_logprobs, rollout.completion.loss_mask, strict=True
+@torch.no_grad()
+def measure_gap(policy: Policy, groups: Sequence[Group], settings: UpdateSettings, sampling: Sampling) -> tuple[float, float]:
+    """(mean, max) |log-prob as sampled - log-prob by the trainer| over the first group, before the weights move.
+
+    The trainer's distribution is cut by top-p, top-k and min-p as the sampler's was, so that like is compared with like. A
+    token on the edge of the cut, which rounding puts outside, has no log-prob and is left out.
+    """
+    gaps: list[float] = []
+    for row in _rows(policy, groups[0].rollouts, settings):
+        logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
+        full_NV = torch.log_softmax(
+            logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32)) / settings.temperature, -1
         )
-        if has_loss
-    ]
+        cut_NV = filtered(full_NV, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
+        trained_N = cut_NV.gather(1, row.targets_N[:, None])[:, 0]
+        sampled_N = row.stream((r.completion.sampled_logprobs for r in row.rollouts), trained_N.dtype)
+        gaps += (sampled_N - trained_N).abs()[torch.isfinite(trained_N)].tolist()
     return sum(gaps) / len(gaps), max(gaps)
 
 
 def update_policy(
-    policy: Policy, optimizer: torch.optim.Optimizer, groups: Sequence[Group], settings: UpdateSettings, *, step: int
+    policy: Policy,
+    optimizer: torch.optim.Optimizer,
+    groups: Sequence[Group],
+    settings: UpdateSettings,
+    *,
+    step: int,
+    observer: Observer | None = None,
 ) -> tuple[Update, ...]:
     """All optimizer updates of one step, each with its scalars and per-token streams.
 
@@ -118,8 +114,10 @@ def update_policy(
     updates = []
     for index in range(num_updates):
         minibatch = _minibatch(groups, index, settings, step)
-        streams, scalars = _accumulate(policy, minibatch, old, settings)
-        scalars |= _step(policy, optimizer, settings, any(stream.computed for stream in streams)) | {"update/lr": lr}
+        streams, scalars = _accumulate(policy, minibatch, old, settings, index, observer)
+        learned = any(stream.computed for stream in streams)
+        scalars |= _step(policy, optimizer, settings, index, observer) if learned else SKIPPED
+        scalars |= {"update/lr": lr}
         updates.append(Update(step=step, index=index, scalars=scalars, streams=tuple(streams)))
     return tuple(updates)
 
@@ -137,7 +135,8 @@ def _logprobs(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSetti
     found: dict[RolloutId, tuple[float, ...]] = {}
     with torch.no_grad():
         for row in _rows(policy, rollouts, settings):
-            logprobs_N, _ = _row_logprobs(policy, row, settings.temperature)
+            logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
+            logprobs_N, _ = logprobs_and_entropy(logits_NV, row.targets_N, settings.temperature)
             for number, rollout in enumerate(row.rollouts):
                 found[rollout.id] = tuple(_spread(logprobs_N[row.sequence_N == number], rollout.completion.loss_mask))
     return found
@@ -152,13 +151,13 @@ def _rows(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings)
     )
 
 
-def _row_logprobs(policy: Policy, row: PackedRow, temperature: float) -> tuple[Tensor, Tensor]:
-    logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
-    return logprobs_and_entropy(logits_NV, row.targets_N, temperature)
-
-
 def _accumulate(
-    policy: Policy, rollouts: Sequence[Rollout], old: dict[RolloutId, tuple[float, ...]], settings: UpdateSettings
+    policy: Policy,
+    rollouts: Sequence[Rollout],
+    old: dict[RolloutId, tuple[float, ...]],
+    settings: UpdateSettings,
+    index: int,
+    observer: Observer | None,
 ) -> tuple[list[TokenStreams], dict[str, float]]:
     """Sum the gradient of one update over its rows; streams of all its rollouts, and the update's scalars."""
     policy.zero_grad()
@@ -172,7 +171,7 @@ def _accumulate(
     }
     loss = 0.0
     for row in _rows(policy, needed, settings):
-        row_loss, row_streams = _backward(policy, row, old, settings, counts)
+        row_loss, row_streams = _backward(policy, row, old, settings, counts, index, observer)
         loss += row_loss
         streams |= {stream.rollout: stream for stream in row_streams}
     scalars = {"update/loss": loss, "update/tokens": float(counts.num_tokens), "update/rollouts": float(counts.num_sequences)}
@@ -184,10 +183,17 @@ def _contributes(rollout: Rollout, row: Algorithm) -> bool:
 
 
 def _backward(
-    policy: Policy, row: PackedRow, old: dict[RolloutId, tuple[float, ...]], settings: UpdateSettings, counts: Denominators
+    policy: Policy,
+    row: PackedRow,
+    old: dict[RolloutId, tuple[float, ...]],
+    settings: UpdateSettings,
+    counts: Denominators,
+    index: int,
+    observer: Observer | None,
 ) -> tuple[float, list[TokenStreams]]:
     """Forward and backward through one packed row: its share of the loss, and its streams."""
-    logprobs_N, entropy_N = _row_logprobs(policy, row, settings.temperature)
+    logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
+    logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, row.targets_N, settings.temperature)
     leaf_logprobs_N = logprobs_N.detach().requires_grad_()
     leaf_entropy_N = entropy_N.detach().requires_grad_()
     dtype = leaf_logprobs_N.dtype
@@ -212,6 +218,12 @@ def _backward(
     if loss != loss or abs(loss) == float("inf"):
         raise NumericsError(_bad_rows(row, logprobs_N, loss))
     weights = torch.autograd.grad(objective.loss, [leaf_logprobs_N, leaf_entropy_N], allow_unused=True, materialize_grads=True)
+    if observer is not None:
+        seen = SeenRow(
+            row=row, logits_NV=logits_NV, logprobs_N=logprobs_N, entropy_N=entropy_N, old_logprobs_N=old_logprobs_N,
+            ref_logprobs_N=ref_logprobs_N, token_weights_N=weights[0], counts=counts,
+        )  # fmt: skip
+        observer.row(index, seen)
     torch.autograd.backward([logprobs_N, entropy_N], list(weights))
     columns: dict[str, Tensor | None] = {
         "old_logprob": old_logprobs_N,
@@ -255,10 +267,10 @@ def _bad_rows(row: PackedRow, logprobs_N: Tensor, loss: float) -> str:
     return f"the loss is {loss} in the rows of rollouts (step/group/member) {named}; no weight was changed by this update"
 
 
-def _step(policy: Policy, optimizer: torch.optim.Optimizer, settings: UpdateSettings, learned: bool) -> dict[str, float]:
-    """Clip, step, publish: gradient norms before and after clipping. Without any contribution nothing moves."""
-    if not learned:
-        return {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/skipped": 1.0}
+def _step(
+    policy: Policy, optimizer: torch.optim.Optimizer, settings: UpdateSettings, index: int, observer: Observer | None
+) -> dict[str, float]:
+    """Clip, step, publish: gradient norms before and after clipping."""
     norm = policy.grad_norm()
     limit = settings.optimizer.max_grad_norm
     factor = 1.0 if limit is None or norm <= limit else limit / norm
@@ -266,6 +278,10 @@ def _step(policy: Policy, optimizer: torch.optim.Optimizer, settings: UpdateSett
         for master in policy.masters.values():
             if master.grad is not None:
                 master.grad.mul_(factor)
+    if observer is not None:
+        observer.before(index, factor)
     optimizer.step()
     policy.publish()
+    if observer is not None:
+        observer.after(index)
     return {"update/grad_norm": norm, "update/grad_norm_clipped": norm * factor, "update/skipped": 0.0}

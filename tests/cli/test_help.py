@@ -12,7 +12,7 @@ from tests.cli.conftest import Command
 from toishi import __version__
 
 COMMANDS = {
-    *("demo", "train", "resume", "check", "explain", "audit", "algorithms", "recipes", "fetch", "evaluate", "sample"),
+    *("demo", "train", "resume", "check", "explain", "audit", "algorithms", "recipes", "fetch", "evaluate", "sample", "replay"),
 }
 WITH_JSON = COMMANDS - {"demo", "fetch"}
 

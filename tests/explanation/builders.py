@@ -30,7 +30,7 @@ EPSILON = 1e-4
 ALGORITHM = {"name": "grpo", "scale": "group_std", "reduction": "sequence_mean_token_mean", "kl": "k3", "kl_coef": KL_COEF}
 CONFIG: dict[str, Any] = {
     "algorithm": ALGORITHM,
-    "sampling": {"max_new_tokens": 8},
+    "sampling": {"max_new_tokens": 8, "top_p": 1.0, "top_k": 0, "min_p": 0.0},
     "train": {"inner_epochs": 2, "minibatches": 1},
 }
 TEXTS = ("the sum is 6", "7 ?", "it is [six]", "6, I think, but let me see", "six", "6")

@@ -283,6 +283,10 @@ def test_cut_line_is_a_note_and_a_damaged_file_a_finding(tmp_path: Path) -> None
     path = run.folder / "metrics.jsonl"
     path.write_bytes(path.read_bytes()[:-30])
     report = audit(run.folder)
+    assert whats(report) == "evaluations.jsonl | line 2 | its step is in metrics.jsonl | step 2 | at most 1"
+    evaluations = run.folder / "evaluations.jsonl"
+    evaluations.write_bytes(evaluations.read_bytes().splitlines(keepends=True)[0])
+    report = audit(run.folder)
     assert report.ok
     assert any("metrics.jsonl: the last line is cut" in note for note in report.notes)
 

@@ -144,9 +144,11 @@ def update_metrics(noise: random.Random, shape: Shape, groups: list[list[float]]
         "update/clip_dual_share": 0.0 if mixed else None,
         "update/kl_old_policy_k3": several * abs(noise.gauss(0.004, 0.004)) if mixed else None,
         "update/kl_policy_ref": None,
+        "update/weights_checksum": f"{len(groups):032x}",
         "time/rollout_s": 2.0,
         "time/scoring_s": 0.1,
         "time/update_s": 1.0,
+        "time/trace_s": 0.0,
         "time/step_s": 3.2,
     }
 

@@ -23,6 +23,7 @@ from tests.tiny import CHATML, FAMILIES, save_tiny, tiny_config, tiny_model, tin
 from toishi.config import ModelConfig
 from toishi.errors import ConfigError, ModelError
 from toishi.policy import loading
+from toishi.policy.chat import Renderer
 from toishi.policy.fingerprint import weights_fingerprint
 from toishi.policy.loading import load_model
 
@@ -217,3 +218,34 @@ def test_folder_may_move(tmp_path: Path) -> None:
     shutil.move(tmp_path / "a", tmp_path / "b")
     assert load(tmp_path / "b").fingerprint == first.fingerprint
     assert AutoConfig.from_pretrained(tmp_path / "b").model_type == "llama"
+
+
+def _config_changed(folder: Path, **changes: Any) -> ModelConfig:
+    save_tiny(folder)
+    path = folder / "config.json"
+    path.write_text(json.dumps(json.loads(path.read_text()) | changes))
+    return ModelConfig(name=str(folder))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"hidden_size": 33}, "its config.json cannot be used: .*hidden size \\(33\\) is not a multiple.*Mend that entry"),
+        ({"hidden_size": "32"}, "config.json"),
+        ({"num_hidden_layers": None}, "config.json"),
+    ],
+)
+def test_a_configuration_that_contradicts_itself_names_file_and_remedy(tmp_path: Path, changes: Any, message: str) -> None:
+    with pytest.raises(ModelError, match=message):
+        load_model(_config_changed(tmp_path, **changes), seed=0)
+
+
+def test_a_stop_id_that_is_no_token_names_the_files(tmp_path: Path) -> None:
+    loaded = load_model(_config_changed(tmp_path, eos_token_id=-1), seed=0)
+    with pytest.raises(ModelError, match=r"eos_token_id -1 is no token id; look in .*config\.json and generation_config\.json"):
+        Renderer(loaded.tokenizer, loaded.module)
+
+
+def test_a_name_longer_than_any_file_is_no_model() -> None:
+    with pytest.raises(ModelError, match="is no folder here"):
+        load_model(ModelConfig(name="a" * 300), seed=0)

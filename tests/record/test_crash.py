@@ -145,7 +145,7 @@ def test_disk_full_leaves_the_step_unrecorded(writer: RunWriter, monkeypatch: py
 
 
 def test_create_refuses_a_folder_in_use_and_missing_fields(writer: RunWriter, tmp_path: Path) -> None:
-    with pytest.raises(RecordError, match=r"already holds something.*toishi resume"):
+    with pytest.raises(RecordError, match=r"already holds a run.*toishi resume"):
         RunWriter.create(writer.folder, RUN_FIELDS)
     with pytest.raises(RecordError, match="missing: seed, model"):
         RunWriter.create(tmp_path / "other", {key: value for key, value in RUN_FIELDS.items() if key not in ("seed", "model")})

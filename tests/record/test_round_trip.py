@@ -118,7 +118,7 @@ def test_metrics_stay_standard_json(tmp_path: Path) -> None:
     assert line["a"] is None
     assert line["non_finite"] == {"a": "nan", "b": "-inf"}
     got = run.step(1).metrics
-    assert math.isnan(got["a"] or 0.0)
+    assert math.isnan(float(got["a"] or 0.0))
     assert (got["b"], got["c"], got["d"]) == (-math.inf, 0.5, 3)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
 import pytest
@@ -76,9 +77,9 @@ def test_exact_reads_the_named_column_and_shortens_long_answers() -> None:
         ("<answer>4</answer><think>a</think>", "the tags are not in the order <think> </think> <answer> </answer>"),
         ("<think>a</think><answer>4</answer><answer>5</answer>", "<answer> stands 2 times, expected once"),
         ("<think>a<answer>4</answer></think>", "the tags are not in the order <think> </think> <answer> </answer>"),
-        ("<think>a</think>4<answer>4</answer>", "text outside the tags"),
-        ("so <think>a</think><answer>4</answer>", "text outside the tags"),
-        ("<think>a</think><answer>4</answer> 5", "text outside the tags"),
+        ("<think>a</think>4<answer>4</answer>", "text before or between the tags; outside='anything' allows it"),
+        ("so <think>a</think><answer>4</answer>", "text before or between the tags; outside='anything' allows it"),
+        ("<think>a</think><answer>4</answer> 5", "text after </answer>; outside='after' asks for it"),
         ("<think>a</think><answer>4", "</answer> stands 0 times, expected once"),
         ("<Think>a</Think><Answer>4</Answer>", "<think> stands 0 times, expected once"),
     ],
@@ -194,3 +195,35 @@ def test_json_keys_cut_off() -> None:
     text = '{"name": "Rex"}'
     assert judge(JsonKeysReward(keys=("name",)), text, asked(), "length").value == 0.0
     assert judge(JsonKeysReward(keys=("name",), require_stop=False), text, asked(), "length").value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("prefill", "text", "value"),
+    [
+        ("<think>\n", "x</think>y", 1.0),
+        ("<think>\n", "x</think>", 1.0),
+        ("", "<think>x</think> y", 1.0),
+        ("", "so <think>x</think> y", 0.0),
+        ("<think>\n", "</think>y", 0.0),
+        ("<think>\n", "<think>x</think>y", 0.0),
+        ("<think>\n", "x", 0.0),
+    ],
+)
+def test_after_a_single_tag_the_answer_may_follow(prefill: str, text: str, value: float) -> None:
+    assert judge(FormatReward(tags=("think",)), text, asked(prefill=prefill)).value == value
+
+
+def test_the_reason_says_how_text_after_the_tags_is_allowed() -> None:
+    strict = FormatReward(tags=("think",), outside="nothing")
+    judgement = judge(strict, "<think>x</think> y", asked())
+    assert (judgement.value, judgement.reason) == (0.0, "text after </think>; outside='after' asks for it")
+
+
+def test_a_regex_that_takes_for_ever_fails_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toishi.rewards.format.REGEX_LIMIT_S", 0.2)
+    slow = FormatReward(regex=r"(a|aa)+$")
+    started = time.perf_counter()
+    judgement = judge(slow, "a" * 60 + "b", asked())
+    assert time.perf_counter() - started < 5
+    assert (judgement.status, judgement.value) == ("failed", None)
+    assert "took longer than 0.2 s on 61 characters" in judgement.reason

@@ -17,8 +17,9 @@ import torch
 
 from tests.rewards.judging import asked
 from toishi.config import RewardConfig
-from toishi.errors import ConfigError, RewardError
-from toishi.rewards import FunctionReward, Judgement, build_rewards
+from toishi.errors import ConfigError, DataError, RewardError
+from toishi.rewards import FunctionReward, Judgement, build_rewards, check_prompts, check_rewards
+from toishi.rewards.number import NumberReward
 from toishi.rewards.scripted import answered
 from toishi.types import Prompt
 
@@ -325,3 +326,20 @@ def test_a_callable_in_a_python_made_recipe() -> None:
 
     (reward,) = build_rewards([RewardConfig(name="function", function=mine, timeout_s=5)], columns=frozenset())  # type: ignore[call-arg]
     assert reward.name == "mine"
+
+
+@pytest.mark.parametrize("column", ["prompts", "completions", "completion_ids"])
+def test_a_column_with_the_name_of_an_argument_is_refused_before_the_start(column: str) -> None:
+    takes_all = FunctionReward.from_callable(lambda completions, **columns: [1.0], name="all")
+    with pytest.raises(ConfigError, match=f"reward 'all': the data has a column '{column}'.*rename the column"):
+        check_rewards([takes_all], frozenset({column}))
+    with pytest.raises(DataError, match=f"row 3: reward 'all': the column '{column}' has the name of an argument"):
+        check_prompts([takes_all], [Prompt(id="row 3", text="?", columns={column: 1})])
+
+
+def test_such_a_column_harms_no_reward_that_is_not_given_it() -> None:
+    only = FunctionReward.from_callable(lambda completions: [1.0], name="only")
+    check_rewards([only], frozenset({"prompts", "completion_ids"}))
+    check_rewards([NumberReward()], frozenset({"completions"}))
+    with pytest.raises(ConfigError, match="column 'completions'"):
+        check_rewards([only], frozenset({"completions"}))

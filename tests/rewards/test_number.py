@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from decimal import Decimal
+from fractions import Fraction
 from typing import Any, Literal
 
 import pytest
@@ -11,6 +13,7 @@ from toishi.config import RewardConfig
 from toishi.errors import ConfigError, DataError
 from toishi.rewards import build_rewards, check_prompts
 from toishi.rewards.number import NumberReward
+from toishi.rewards.reading import read_gold, read_numbers
 from toishi.types import Prompt
 
 TWELVE = asked("What is 5 + 7?", gold=12)
@@ -127,3 +130,28 @@ def test_a_long_list_of_unreadable_golds_is_cut_with_a_count() -> None:
 def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         build_rewards([RewardConfig(name="number", **options)], columns=frozenset())
+
+
+@pytest.mark.parametrize("text", ["1_000", "12_345.6", "1_000_000.", "0x1F", "0XFF", "0b101", "0o17", "it is 0x1F."])
+def test_numbers_of_programs_are_unreadable_and_not_read_by_half(text: str) -> None:
+    (reading,) = read_numbers(text)
+    assert reading.value is None
+    for gold in (0, 1, 12, 1000, 31):
+        assert judge(NumberReward(), text, asked(gold=gold)).value == 0.0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"), [("0", 0), ("0 x 5 = 0", 0), ("10x", 10), ("0bytes", 0), ("5_", 5), ("0 apples", 0)]
+)
+def test_a_unit_after_a_number_is_still_a_unit(text: str, value: int) -> None:
+    assert read_numbers(text)[-1].value == value
+
+
+@pytest.mark.parametrize(
+    ("gold", "value"),
+    [(Decimal("1.50"), Fraction(3, 2)), (Decimal("1E+3"), Fraction(1000)), (Decimal("-0.1"), Fraction(-1, 10))],
+)
+def test_a_decimal_is_a_gold(gold: Decimal, value: Fraction) -> None:
+    assert read_gold(gold) == value
+    assert isinstance(read_gold(Decimal("NaN")), str)
+    assert isinstance(read_gold(Decimal("Infinity")), str)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import builtins
+import csv
+import decimal
 import json
 from pathlib import Path
 from typing import Any
@@ -96,8 +98,56 @@ def test_csv_rows_of_the_wrong_width(tmp_path: Path) -> None:
     path.write_text("prompt,answer\na,1\nb,2,3\nc\n")
     assert problems(str(path), gold_column="answer") == [
         "row 3: the row has more fields than the header. Quote fields that hold commas",
-        "row 4: the gold ('answer') is missing. Fill it or remove the row",
+        "row 4: the row has fewer fields than the header. Write empty fields as well: a,,c",
     ]
+
+
+def test_csv_that_a_lenient_reader_would_misread(tmp_path: Path) -> None:
+    path = tmp_path / "a.csv"
+    for text, message in (
+        ('prompt,answer\na,1\n"b,1\nc,3\nd,4\n', "row that begins in line 3: unexpected end of data.*Close every quote"),
+        ('prompt,answer\n"a"x,1\n', "row that begins in line 2"),
+        ("prompt,x,prompt\na,1,b\n", "the column 'prompt' stands 2 times in the header; rename one"),
+    ):
+        path.write_text(text)
+        with pytest.raises(DataError, match=message):
+            file_task(str(path))
+
+
+def test_csv_with_long_fields_blank_lines_and_line_breaks(tmp_path: Path) -> None:
+    before = csv.field_size_limit()
+    path = tmp_path / "a.csv"
+    path.write_text('prompt,answer\n\n"a ""q""\nline 2",1\n' + "z" * 200_000 + ",2\n")
+    prompts = trained(file_task(str(path)))
+    assert [prompt.id.rpartition(":")[2] for prompt in prompts] == ["3", "5"]
+    assert [(prompt.text or "")[:5] for prompt in prompts] == ['a "q"', "zzzzz"]
+    assert csv.field_size_limit() == before
+
+
+def test_jsonl_lines_that_a_lenient_reader_would_misread(tmp_path: Path) -> None:
+    path = tmp_path / "a.jsonl"
+    path.write_text(
+        '{"prompt": "a", "prompt": "b"}\n{"prompt": "c", "m": {"x": 1, "x": 2}}\n{"prompt": "d", "n": ' + "9" * 5000 + "}\n"
+    )
+    first, second, third = problems(str(path))
+    assert first == "row 1: the key 'prompt' stands twice. Remove one"
+    assert second == "row 2: the key 'x' stands twice. Remove one"
+    assert third.startswith("row 3: the line is not JSON")
+
+
+def test_half_a_character_is_refused_in_every_column_and_in_the_id(tmp_path: Path) -> None:
+    path = jsonl(
+        tmp_path / "a.jsonl", {"prompt": "a\ud800"}, {"id": "\udfff", "prompt": "b"}, {"prompt": "c", "m": [{"k\ud800": 1}]}
+    )
+    assert [line.partition(" (a lone surrogate)")[0] for line in problems(path)] == [
+        f"row {number}: it holds half of a character" for number in (1, 2, 3)
+    ]
+
+
+def test_decimal_golds_of_parquet(tmp_path: Path) -> None:
+    path = tmp_path / "a.parquet"
+    pyarrow.parquet.write_table(pyarrow.table({"prompt": ["a"], "answer": [decimal.Decimal("1.50")]}), path)
+    assert file_task(str(path), gold_column="answer").train_prompt(0).gold == decimal.Decimal("1.50")
 
 
 def test_parquet(tmp_path: Path) -> None:

@@ -17,7 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from toishi.errors import ConfigError, nearest
 
@@ -36,7 +36,7 @@ OffPolicy = Literal["none", "truncated_importance", "mask"]
 class Algorithm(BaseModel):
     """One row. Every field is a choice of its own."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str = Field(description="the row that it started from")
     reward_map: RewardMap = Field(default="identity", description="plus_minus: r -> 2r - 1, for rewards in [0, 1]")
@@ -85,6 +85,13 @@ class Algorithm(BaseModel):
         """Tokens with advantage 0 still get a gradient (KL or entropy term in the loss)."""
         return (self.needs_reference and self.kl != "k1_in_reward") or self.entropy_coef != 0
 
+    @field_validator("std_ddof", mode="before")
+    @classmethod
+    def _no_bool(cls, value: object) -> object:
+        if isinstance(value, bool):
+            raise ValueError("Input should be 0 or 1")  # true equals 1, so a Literal would take it
+        return value
+
     @model_validator(mode="after")
     def _consistent(self) -> Algorithm:
         for refused, why in _CONTRADICTIONS:
@@ -97,6 +104,11 @@ _CONTRADICTIONS: tuple[tuple[Callable[[Algorithm], bool], str], ...] = (
     (
         lambda row: row.kl == "none" and row.kl_coef > 0,
         "kl_coef={row.kl_coef} has no effect while kl is 'none'; choose k2, k3, ratio_k3 or k1_in_reward",
+    ),
+    (
+        lambda row: not row.policy_term and row.kl == "k1_in_reward" and row.kl_coef > 0,
+        "kl 'k1_in_reward' acts through the rewards, which policy_term=false leaves out of the loss: it would have no effect; "
+        "choose k2, k3 or ratio_k3",
     ),
     (
         lambda row: row.truncation == "soft_penalty" and row.soft_penalty_tokens == 0,

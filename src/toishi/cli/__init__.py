@@ -3,8 +3,9 @@
 Decisions:
 1. Nothing heavy is imported before a command needs it: `toishi --help` answers at once.
 2. Exit code 0 only if the command did what it said; 1 for an error that toishi explains; 2 for a command that cannot be read;
-   130 after Ctrl-C.
-3. Results go to stdout, errors to stderr. `--json` prints one JSON document and nothing else on stdout.
+   130 after Ctrl-C; 141 when whoever read the output went away before its end.
+3. Results go to stdout, errors to stderr. `--json` prints one JSON document and nothing else on stdout: {"error": ...} when the
+   command failed. What a reward or a library prints meanwhile goes to stderr.
 """
 
 from toishi.cli.app import main

@@ -4,30 +4,57 @@ from __future__ import annotations
 
 import inspect
 import os
+import sys
+from contextlib import nullcontext
 from typing import Annotated, Any
 
 import typer
-from rich.console import Console
 from rich.text import Text
 from typer.core import TyperGroup
 
 from toishi import __version__
-from toishi.cli import looking, measuring, running
+from toishi.cli import explaining, looking, measuring, replaying, running, toy
+from toishi.cli.common import print_json, results_apart
+from toishi.consoles import discard, make_console, replace_unknown_signs
 from toishi.errors import ToishiError
+
+AS_JSON = "toishi.as_json"
+READER_GONE = 141
 
 
 class Commands(TyperGroup):
     """Turns errors that toishi raises on purpose into a message on stderr and an exit code, without a traceback."""
 
+    def resolve_command(self, ctx: Any, args: list[str]) -> Any:
+        """`explain toy` is a command of its own: it has no run, and options that no run has."""
+        if toy.is_toy(args):
+            return super().resolve_command(ctx, [toy.NAME, *toy.without_name(args)])
+        return super().resolve_command(ctx, args)
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.meta[AS_JSON] = "--json" in args
+        return super().parse_args(ctx, args)
+
     def invoke(self, ctx: Any) -> Any:
+        replace_unknown_signs()
+        try:
+            with results_apart() if ctx.meta[AS_JSON] else nullcontext():
+                return self._explained(ctx)
+        except BrokenPipeError:
+            discard(sys.stdout)
+            raise typer.Exit(READER_GONE) from None
+
+    def _explained(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
         except ToishiError as error:
             message = Text.assemble(("error: ", "bold red"), (str(error), "red"))
-            Console(stderr=True).print(message, soft_wrap=True, highlight=False)
+            make_console(stderr=True).print(message, soft_wrap=True, highlight=False)
+            if ctx.meta[AS_JSON]:
+                print_json({"error": str(error), "kind": type(error).__name__})
             raise typer.Exit(1) from None
         except KeyboardInterrupt:
-            Console(stderr=True).print("interrupted", style="yellow")
+            make_console(stderr=True).print("interrupted", style="yellow")
             raise typer.Exit(130) from None
 
 
@@ -59,7 +86,7 @@ def _options(
 
 PANELS = {
     "Train": (running.demo, running.train, running.resume),
-    "Look at a run": (looking.explain, looking.audit, measuring.evaluate, measuring.sample),
+    "Look at a run": (explaining.explain, looking.audit, replaying.replay, measuring.evaluate, measuring.sample),
     "Prepare and learn": (measuring.check, looking.recipes, looking.algorithms, measuring.fetch),
 }
 
@@ -76,6 +103,7 @@ def help_text(docstring: str) -> str:
 for panel, commands in PANELS.items():
     for command in commands:
         app.command(rich_help_panel=panel, help=help_text(command.__doc__ or ""))(command)
+app.command(toy.NAME, rich_help_panel="Prepare and learn", help=help_text(toy.explain_toy.__doc__ or ""))(toy.explain_toy)
 
 
 # Read by OpenMP when torch is first imported. Threads that wait for work sleep instead of spinning: with spinning threads two
@@ -87,4 +115,11 @@ def main() -> None:
     """Entry point of the `toishi` command. Thread settings that the environment already holds are left alone."""
     for name, value in THREAD_SETTINGS.items():
         os.environ.setdefault(name, value)
-    app()
+    try:
+        app()
+    finally:
+        try:
+            sys.stdout.flush()
+        except BrokenPipeError:
+            discard(sys.stdout)
+            sys.exit(READER_GONE)

@@ -86,6 +86,9 @@ def _facts(report: CheckReport) -> Table:
             f"{model['source']} ({model['architecture']}), {words}, computing in {model['dtype']} on {model['device']}"
         )
         rows["path"] = model["path"]
+    if report.rendered:
+        longest = "" if report.longest_prompt is None else f"; the longest has {report.longest_prompt:,} tokens"
+        rows["prompts"] = f"rendered: {report.rendered}{longest}"
     return facts_table(rows)
 
 

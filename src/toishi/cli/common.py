@@ -1,12 +1,15 @@
-"""What several commands share: option types, overrides, printing JSON."""
+"""What several commands share: option types, overrides, printing JSON, writing a page."""
 
 from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+import os
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager, redirect_stdout
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TextIO
 
 import typer
 
@@ -33,9 +36,60 @@ def overrides(texts: list[str] | None) -> dict[str, Any]:
     return dict(parse_override(text) for text in texts or ())
 
 
+def write_page(path: Path, text: str) -> None:
+    """Writes an HTML page and says where. Raises ConfigError when it cannot."""
+    from toishi.errors import ConfigError
+
+    try:
+        path.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise ConfigError(f"--html {path}: cannot be written ({error.strerror}); choose another place") from None
+    typer.echo(f"written: {path}", err=True)
+
+
 def print_json(value: Any) -> None:
     """One JSON document; numbers that JSON has not (nan, inf) become null."""
-    typer.echo(json.dumps(_plain(value), indent=2, ensure_ascii=False, allow_nan=False, default=str))
+    target = _results[-1] if _results else sys.stdout
+    plain = _plain(value)
+    text = json.dumps(plain, indent=2, ensure_ascii=False, allow_nan=False, default=str)
+    try:
+        text.encode(target.encoding or "utf-8")
+    except UnicodeEncodeError:  # an ASCII log, half a character in an answer: JSON can escape both
+        text = json.dumps(plain, indent=2, allow_nan=False, default=str)
+    typer.echo(text, file=target)
+
+
+_results: list[TextIO] = []
+
+
+@contextmanager
+def results_apart() -> Iterator[None]:
+    """Inside, `print_json` alone reaches stdout. What anyone else prints, a child process too, goes to stderr."""
+    try:
+        number, aside = sys.stdout.fileno(), sys.stderr.fileno()
+    except (OSError, AttributeError):  # a stream that is no file: io.UnsupportedOperation is an OSError
+        with _sent_to(sys.stdout), redirect_stdout(sys.stderr):
+            yield
+        return
+    sys.stdout.flush()
+    kept = os.dup(number)
+    os.dup2(aside, number)
+    try:
+        with open(os.dup(kept), "w", encoding=sys.stdout.encoding) as results, _sent_to(results):
+            yield
+    finally:
+        sys.stdout.flush()
+        os.dup2(kept, number)
+        os.close(kept)
+
+
+@contextmanager
+def _sent_to(stream: TextIO) -> Iterator[None]:
+    _results.append(stream)
+    try:
+        yield
+    finally:
+        _results.pop()
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Commands that read what is on record, and print what the library knows: explain, audit, algorithms, recipes."""
+"""Commands that check what is on record, and print what the library knows: audit, algorithms, recipes."""
 
 from __future__ import annotations
 
@@ -10,35 +10,6 @@ import typer
 from toishi.cli.common import AsJson, RunFolder, print_json
 
 
-def explain(
-    run: RunFolder,
-    step: Annotated[
-        int | None, typer.Option("--step", metavar="N", help="Show this step in full (default: an overview of all).")
-    ] = None,
-    as_json: AsJson = False,
-) -> None:
-    """Show how a step turned scores into advantages and token weights.
-
-    Without --step: one line for every step, the reward curve, and the steps worth a closer look.
-
-    Example:  toishi explain runs/first --step 12
-    """
-    from rich.console import Console
-
-    from toishi.explanation.overview import overview, render_overview
-    from toishi.explanation.render import render_step
-    from toishi.explanation.step import step_report
-    from toishi.record import Run
-
-    found, console = Run.open(run), Console()
-    if step is None:
-        whole = overview(found)
-        print_json(whole.as_dict()) if as_json else render_overview(whole, console)
-    else:
-        view = step_report(found, step)
-        print_json(view.as_dict()) if as_json else render_step(view, console)
-
-
 def audit(run: RunFolder, as_json: AsJson = False) -> None:
     """Check that a run folder is whole, and recompute its advantages and token weights from the stored scores.
 
@@ -46,9 +17,9 @@ def audit(run: RunFolder, as_json: AsJson = False) -> None:
 
     Example:  toishi audit runs/first
     """
-    from rich.console import Console
+    from toishi.consoles import make_console
 
-    console = Console(stderr=as_json)
+    console = make_console(stderr=as_json)
     with console.status("auditing") as status:
         from toishi.explanation.audit import audit as audit_run
         from toishi.explanation.audit import render_audit
@@ -72,17 +43,16 @@ def algorithms(
 
     Example:  toishi algorithms grpo
     """
-    from rich.console import Console
-
     from toishi.algorithms.notes import NOTES, describe
     from toishi.algorithms.rows import ROWS, algorithm
     from toishi.cli.algorithm_tables import algorithms_table, note_page
+    from toishi.consoles import make_console
 
     if as_json:
         rows = [algorithm(name)] if name else list(ROWS.values())
         print_json([{"row": row.model_dump(), "note": asdict(describe(row.name))} for row in rows])
         return
-    console = Console()
+    console = make_console()
     console.print(note_page(algorithm(name), describe(name)) if name else algorithms_table(ROWS, NOTES))
 
 
@@ -109,8 +79,9 @@ def recipes(
 
 
 def _list_recipes(descriptions: dict[str, str], as_json: bool) -> None:
-    from rich.console import Console
     from rich.table import Table
+
+    from toishi.consoles import make_console
 
     if as_json:
         print_json(descriptions)
@@ -120,7 +91,7 @@ def _list_recipes(descriptions: dict[str, str], as_json: bool) -> None:
     table.add_column()
     for name, description in descriptions.items():
         table.add_row(name, description)
-    console = Console()
+    console = make_console()
     console.print(table)
     console.print(
         "\nRun one:   [green]toishi train NAME[/green]\nCopy one:  [green]toishi recipes NAME > mine.yaml[/green]",

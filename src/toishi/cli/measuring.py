@@ -33,12 +33,11 @@ def check(
 
     Example:  toishi check recipe.yaml --no-model
     """
-    from rich.console import Console
-
+    from toishi.consoles import make_console
     from toishi.recipes import load_recipe
 
     config = load_recipe(recipe, overrides(settings))
-    console = Console(stderr=as_json)
+    console = make_console(stderr=as_json)
     with console.status("checking"):
         from toishi.check import check as check_recipe
         from toishi.cli.check_tables import render
@@ -71,10 +70,11 @@ def evaluate(
 
     Example:  toishi evaluate bundled --recipe sums --set evaluation.samples=16
     """
-    from rich.console import Console
     from rich.text import Text
 
-    console = Console(stderr=as_json)
+    from toishi.consoles import make_console
+
+    console = make_console(stderr=as_json)
     with console.status("loading"):
         from toishi.display_tables import evaluation_line
         from toishi.sampler import Source, measure_model
@@ -82,7 +82,7 @@ def evaluate(
         opened = Source.find(source, checkpoint)
         config = _measured(opened, recipe, overrides(settings))
     with console.status("sampling held-out prompts"):
-        found = measure_model(config, step=opened.step)
+        found = measure_model(config, step=opened.step, run=opened.run)
     if recipe is None and not settings:
         found = tuple(opened.compared(evaluation) for evaluation in found)
     if as_json:
@@ -106,15 +106,16 @@ def sample(
 
     Example:  toishi sample runs/first "What is 7 + 8?" -n 4
     """
-    from rich.console import Console
+    from toishi.consoles import make_console
 
-    console = Console(stderr=as_json)
+    console = make_console(stderr=as_json)
     with console.status("loading"):
         from toishi.engines.base import Request, Sampling
         from toishi.sampler import Sampler, Source
         from toishi.types import Prompt
 
-        sampler = Sampler.open(Source.find(source, checkpoint).model, seed=seed)
+        opened = Source.find(source, checkpoint)
+        sampler = Sampler.open(opened.model, seed=seed, run=opened.run)
         asked = (
             Prompt(id="asked", text=prompt) if plain else Prompt(id="asked", messages=({"role": "user", "content": prompt},))
         )

@@ -65,11 +65,10 @@ def _train(recipe: str, settings: list[str] | None, out: Path | None, *, as_json
 
 def _display(as_json: bool) -> Display:
     """With --json, stdout holds the result alone, so the run is shown on stderr."""
-    from rich.console import Console
-
+    from toishi.consoles import make_console
     from toishi.display import Display
 
-    return Display(Console(stderr=as_json))
+    return Display(make_console(stderr=as_json, lasting=True))
 
 
 def _report(result: Result, as_json: bool) -> None:

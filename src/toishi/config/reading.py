@@ -2,20 +2,22 @@
 
 Decisions:
 1. Unknown keys are errors that name the nearest known key.
-2. A number that YAML 1.1 reads as text (1e-4) is read as the number that a person means.
+2. NaN and infinity are refused wherever they stand, in free options too: no setting means them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import copy
+import math
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-import yaml
 from pydantic import BaseModel, ValidationError
 
 from toishi.algorithms.rows import Algorithm, algorithm
 from toishi.config.sections import Config
+from toishi.config.yaml_text import read_yaml
 from toishi.errors import ConfigError, nearest
 
 
@@ -29,9 +31,11 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Mapping[str, 
     ...
     toishi.errors.ConfigError: train.grop_size: unknown key; did you mean 'group_size'?
     """
-    data = dict(source) if isinstance(source, Mapping) else _read_yaml(Path(source))
-    for dotted, value in (overrides or {}).items():
+    data = copy.deepcopy(dict(source)) if isinstance(source, Mapping) else _read_file(Path(source))
+    for dotted, value in _checked_overrides(overrides).items():
         _set(data, dotted, value)
+    for where, number in _not_finite(data, ""):
+        raise ConfigError(f"{where}: expected a finite number, got {number}")
     if "algorithm" in data:
         data["algorithm"] = _algorithm(data["algorithm"])
     try:
@@ -51,51 +55,64 @@ def parse_override(text: str) -> tuple[str, Any]:
     key, equals, raw = text.partition("=")
     if not equals or not key.strip():
         raise ConfigError(f"--set {text!r}: expected key=value, for example --set train.steps=5")
-    return key.strip(), _scalar(yaml.safe_load(raw))
-
-
-def _scalar(value: Any) -> Any:
-    """YAML 1.1 reads 1e-4 (no dot) as text; a person means the number."""
-    if isinstance(value, str):
-        try:
-            return float(value) if any(mark in value for mark in "eE.") and value[:1] in "+-.0123456789" else value
-        except ValueError:
-            return value
-    if isinstance(value, dict):
-        return {key: _scalar(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [_scalar(item) for item in value]
-    return value
-
-
-def _read_yaml(path: Path) -> dict[str, Any]:
     try:
-        data = yaml.safe_load(path.read_text(encoding="utf-8-sig"))
+        return key.strip(), read_yaml(raw)
+    except ValueError as error:
+        raise ConfigError(f"--set {text!r}: the value is not YAML that can be used: {error}") from None
+
+
+def _checked_overrides(overrides: Mapping[str, Any] | None) -> Mapping[str, Any]:
+    if overrides is None:
+        return {}
+    if not isinstance(overrides, Mapping) or not all(isinstance(key, str) for key in overrides):
+        raise ConfigError(f"overrides: expected a mapping such as {{'train.steps': 5}}, got {overrides!r:.80}")
+    return overrides
+
+
+def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
+    """Every NaN and infinity with its place."""
+    if isinstance(value, float) and not math.isfinite(value):
+        yield where, value
+    inside = value.items() if isinstance(value, Mapping) else enumerate(value) if isinstance(value, list | tuple) else ()
+    for key, item in inside:
+        yield from _not_finite(item, f"{where}.{key}" if where else str(key))
+
+
+def _read_file(path: Path) -> dict[str, Any]:
+    try:
+        data = read_yaml(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
         raise ConfigError(f"recipe {path} does not exist") from None
-    except (yaml.YAMLError, UnicodeDecodeError) as error:
-        raise ConfigError(f"recipe {path} is not YAML: {error}") from None
+    except OSError as error:
+        raise ConfigError(f"recipe {path} cannot be read: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        raise ConfigError(f"recipe {path} is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+    except ValueError as error:
+        raise ConfigError(f"recipe {path} is not YAML that can be used: {error}") from None
     if not isinstance(data, dict):
         raise ConfigError(f"recipe {path}: expected key: value lines, got {type(data).__name__}")
-    return _scalar(data)  # type: ignore[no-any-return]
+    return data
 
 
 def _set(data: dict[str, Any], dotted: str, value: Any) -> None:
     *parents, last = dotted.split(".")
     here: Any = data
     for position, part in enumerate(parents):
-        if isinstance(here, list):
-            here = here[_index(here, part, dotted)]
-            continue
-        child = here.get(part)
-        if part == "algorithm" and position == 0 and isinstance(child, str):
-            child = {"name": child}
-        here[part] = list(child) if isinstance(child, list | tuple) else dict(child or {})
-        here = here[part]
-    if isinstance(here, list):
-        here[_index(here, last, dotted)] = value
-    else:
-        here[last] = value
+        place: Any = _index(here, part, dotted) if isinstance(here, list) else part
+        child = here[place] if isinstance(here, list) else here.get(place)
+        here[place] = here = _opened(child, ".".join(parents[: position + 1]), dotted)
+    here[_index(here, last, dotted) if isinstance(here, list) else last] = value
+
+
+def _opened(child: Any, where: str, dotted: str) -> dict[str, Any] | list[Any]:
+    """What stands at `where`, as something in which a value can be set."""
+    if where == "algorithm" and isinstance(child, str):
+        return {"name": child}
+    if isinstance(child, list | tuple):
+        return list(child)
+    if child is None or isinstance(child, Mapping):
+        return dict(child or {})
+    raise ConfigError(f"{dotted}: '{where}' is the value {child!r:.60}, so nothing can be set inside it")
 
 
 def _index(items: list[Any], part: str, dotted: str) -> int:
@@ -133,7 +150,7 @@ def _explain(error: Any) -> str:
         known = section.model_fields if hasattr(section, "model_fields") else ()
         return f"{where}: unknown key; {nearest(str(error['loc'][-1]), known)}"
     message = error["msg"].removeprefix("Value error, ")
-    got = "" if isinstance(error.get("input"), dict | BaseModel) else f", got {error.get('input')!r}"
+    got = "" if isinstance(error.get("input"), dict | BaseModel) else f", got {error.get('input')!r:.100}"
     return f"{where}: {message}{got}" if where else message
 
 

@@ -6,28 +6,35 @@ Decisions:
 3. You state prompts per step and group size; everything else about batches is derived from them.
 4. A task and a reward are a `name` plus that task's or reward's own options, which the task or reward itself validates.
 5. Every key says what it means: docs/recipes.md is printed from here.
+6. Types are strict: true is no number, "3" is not 3, and no number is infinite or NaN. A whole number is taken for a float, and
+   a list, which is all that YAML has, for a tuple.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from toishi.algorithms.rows import Algorithm, algorithm
 
+T = TypeVar("T")
+Listed = Annotated[tuple[T, ...], Field(strict=False)]
+Text = Annotated[str, Field(min_length=1)]
+Decay = Annotated[float, Field(ge=0, lt=1)]
+
 
 class Section(BaseModel):
     """A frozen part of the configuration that refuses unknown keys."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
 
 class OpenSection(BaseModel):
     """A `name` and free options, which the named thing validates when it is built."""
 
-    model_config = ConfigDict(frozen=True, extra="allow")
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
     name: str = Field(description="which one")
 
     @property
@@ -40,13 +47,13 @@ class LoraConfig(Section):
 
     rank: int = Field(default=16, ge=1, description="rank of the adapter matrices")
     alpha: float = Field(default=32.0, gt=0, description="adapter scale is alpha / rank")
-    target_modules: str | tuple[str, ...] = Field(default="all-linear", description="module names, or 'all-linear'")
+    target_modules: str | Listed[str] = Field(default="all-linear", description="module names, or 'all-linear'")
 
 
 class ModelConfig(Section):
     """Which model, and how it is held."""
 
-    name: str = Field(default="bundled", description="'bundled', a folder, or a hub id of a causal language model")
+    name: Text = Field(default="bundled", description="'bundled', a folder, or a hub id of a causal language model")
     revision: str | None = Field(default=None, description="hub revision")
     dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
         default="auto", description="compute precision; masters stay fp32. 'auto' measures once which is faster here"
@@ -84,7 +91,7 @@ class SamplingConfig(Section):
     min_p: float = Field(default=0.0, ge=0, lt=1, description="only tokens with this share of the likeliest; 0 = off")
     max_new_tokens: int = Field(default=64, ge=1, description="longer answers are cut there and count as truncated")
     max_prompt_tokens: int = Field(default=1024, ge=1, description="longer prompts are refused and listed, never cut")
-    stop: tuple[str, ...] = Field(default=(), description="stop strings besides the model's stop ids")
+    stop: Listed[Text] = Field(default=(), description="stop strings besides the model's stop ids")
 
 
 class TrainConfig(Section):
@@ -110,7 +117,9 @@ class OptimizerConfig(Section):
 
     name: Literal["adamw", "sgd"] = Field(default="adamw", description="the rule that turns a gradient into a weight change")
     lr: float = Field(default=1e-5, gt=0, description="learning rate after the warm-up")
-    betas: tuple[float, float] = Field(default=(0.9, 0.999), description="AdamW: decay of its two running means")
+    betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = Field(
+        default=(0.9, 0.999), description="AdamW: decay of its two running means"
+    )
     eps: float = Field(default=1e-8, gt=0, description="AdamW: added to the divisor")
     momentum: float = Field(default=0.0, ge=0, lt=1, description="SGD only")
     weight_decay: float = Field(default=0.0, ge=0, description="pulls all weights towards 0; moves them without any reward")
@@ -142,11 +151,21 @@ class CheckpointConfig(Section):
     keep_best: bool = Field(default=True, description="keep the one with the best held-out value")
 
 
+TraceTrigger = Literal["first_step", "reward_jump", "nan", "kl_spike"]
+
+
 class RecordConfig(Section):
     """What is written, and where."""
 
     folder: str = Field(default="runs", description="a run's folder is made inside this one")
     tokens: bool = Field(default=True, description="write per-token streams")
+    trace_every: int = Field(
+        default=0, ge=0, description="steps between traces (log-probs before and after, changes of every matrix); 0 = off"
+    )
+    trace_when: Listed[TraceTrigger] = Field(
+        default=(),
+        description="also trace these steps: first_step, reward_jump, nan, kl_spike (keeps a copy of weights and optimizer)",
+    )
 
 
 class HealthConfig(Section):
@@ -167,12 +186,10 @@ class Config(Section):
 
     name: str = Field(default="run", pattern=r"^[A-Za-z0-9._-]+$", description="begins the run folder's name")
     description: str = Field(default="", description="one line for people")
-    seed: int = Field(default=0, ge=0, description="every random number of the run is derived from it")
+    seed: int = Field(default=0, ge=0, lt=2**63, description="every random number of the run is derived from it")
     model: ModelConfig = ModelConfig()
     task: TaskConfig = TaskConfig()
-    rewards: tuple[RewardConfig, ...] = Field(
-        default=(RewardConfig(name="number"),), description="summed by weight, parts kept"
-    )
+    rewards: Listed[RewardConfig] = Field(default=(RewardConfig(name="number"),), description="summed by weight, parts kept")
     algorithm: Algorithm = Field(default_factory=lambda: algorithm("grpo"), description="a row by name, or a row with changes")
     sampling: SamplingConfig = SamplingConfig()
     train: TrainConfig = TrainConfig()
@@ -200,5 +217,11 @@ class Config(Section):
             raise ValueError(
                 f"train.minibatches={train.minibatches} is more than train.prompts_per_step={train.prompts_per_step}: "
                 "groups are never split, so there is at least one prompt per minibatch"
+            )
+        if row.soft_penalty_tokens > sampling.max_new_tokens:
+            raise ValueError(
+                f"algorithm.soft_penalty_tokens={row.soft_penalty_tokens} is more than "
+                f"sampling.max_new_tokens={sampling.max_new_tokens}: the ramp before the limit would begin before the first "
+                "token, so every answer would be punished; make it shorter"
             )
         return self

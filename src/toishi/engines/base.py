@@ -34,6 +34,11 @@ class Sampling:
     greedy: bool = False
     stop: tuple[str, ...] = ()
 
+    @property
+    def truncates(self) -> bool:
+        """Some tokens cannot be drawn: answers come from another distribution than the model's."""
+        return self.top_p < 1 or self.top_k > 0 or self.min_p > 0
+
 
 class Engine(Protocol):
     """Samples completions.

@@ -58,6 +58,7 @@ class _Rules:
 
     algorithm: Algorithm
     max_new_tokens: int
+    whole_support: bool
     inner_epochs: int
 
 
@@ -90,6 +91,9 @@ def _rules(run: Run, ledger: Ledger) -> _Rules | None:
         return _Rules(
             algorithm=Algorithm.model_validate(config["algorithm"]),
             max_new_tokens=int(config["sampling"]["max_new_tokens"]),
+            whole_support=config["sampling"]["top_p"] == 1
+            and not config["sampling"]["top_k"]
+            and not config["sampling"]["min_p"],
             inner_epochs=int(config["train"]["inner_epochs"]),
         )
     except (KeyError, TypeError, ValueError, ValidationError) as error:
@@ -121,7 +125,7 @@ def _check_numbers(run: Run, step: int, rules: _Rules, shard: str, ledger: Ledge
     try:
         report = run.step(step)
         check_advantages(report.groups, rules.algorithm, rules.max_new_tokens, shard, ledger)
-        check_metrics(report, ledger)
+        check_metrics(report, ledger, whole_support=rules.whole_support)
         if any(update.streams for update in report.updates):
             check_updates(report, rules.algorithm, rules.max_new_tokens, rules.inner_epochs, shard, ledger)
         elif report.updates:

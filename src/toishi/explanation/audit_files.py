@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
+from toishi.explanation.audit_promises import check_promises
 from toishi.explanation.ledger import Ledger
 from toishi.record import Run
-from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders
+from toishi.record.chain import PREVIOUS, unlinked
 from toishi.record.files import cut_bytes, seal_of, sha256_file
 from toishi.record.lines import Line
 from toishi.record.schema import shard_name
-from toishi.record.undo import LINE_FILES
+from toishi.record.undo import LINE_FILES, step_of
 
 
 def check_files(run: Run, ledger: Ledger) -> None:
@@ -28,14 +29,19 @@ def check_files(run: Run, ledger: Ledger) -> None:
     _check_evaluations(run.evaluations, ledger)
     _check_steps(run.steps, ledger)
     _check_shards(run, ledger)
-    for folder in checkpoint_folders(run.folder):
-        fault = checkpoint_fault(folder)
-        ledger.equal(f"checkpoints/{folder.name}", "", "whole", fault or "every sha256 as written", "every sha256 as written")
+    check_promises(run, ledger)
 
 
-def _check_lines(name: str, lines: Iterable[Line], ledger: Ledger) -> None:
+def _check_lines(name: str, lines: Sequence[Line], ledger: Ledger) -> None:
     for number, line in enumerate(lines, start=1):
         ledger.equal(name, f"line {number}", "seal (sha256 of the rest)", line.get("seal"), seal_of(line))
+    if lines and not any(PREVIOUS in line for line in lines):
+        ledger.notes.append(f"{name}: its lines do not name the line before them, so a missing one would not be found")
+        return
+    for number in unlinked(lines):
+        before = lines[number - 2].get("seal") if number > 1 else None
+        ledger.found(name, f"line {number}", "previous (seal of the line before it)", lines[number - 1].get(PREVIOUS), before)
+    ledger.compared += len(lines)
 
 
 def _check_evaluations(evaluations: Iterable[Line], ledger: Ledger) -> None:
@@ -57,14 +63,19 @@ def _check_shards(run: Run, ledger: Ledger) -> None:
     for name in ("rollouts", "tokens"):
         for line in run.metrics:
             path = run.folder / name / shard_name(line["step"])
-            got = sha256_file(path) if path.exists() else "no such file"
+            got = sha256_file(path) if path.is_file() else "no such file"
             ledger.equal(f"{name}/{path.name}", "", "sha256", got, line.get(f"{name}_sha256"))
-        known = {shard_name(step) for step in run.steps}
-        _note_strays(run.folder / name, known, ledger)
+        _note_strays(run, run.folder / name, ledger)
 
 
-def _note_strays(folder: Path, known: set[str], ledger: Ledger) -> None:
+def _note_strays(run: Run, folder: Path, ledger: Ledger) -> None:
+    """A kill leaves shards of the next step at most; those of later steps had a line."""
+    known, following = {shard_name(step) for step in run.steps}, max(run.steps, default=0) + 1
     strays = sorted(path.name for path in folder.glob("*") if path.name not in known)
+    lost = [name for name in strays if (step_of(Path(name)) or 0) > following]
+    for name in lost:
+        ledger.found(f"{folder.name}/{name}", "", "its step is in metrics.jsonl", "no line of that step", "a line")
+    strays = [name for name in strays if name not in lost]
     if strays:
         ledger.notes.append(
             f"{folder.name}/: {', '.join(strays)} without a line in metrics.jsonl (left by a kill); a resume writes over it"

@@ -74,29 +74,42 @@ class _Answer:
 
 
 @dataclass(frozen=True, slots=True)
-class _Numbers:
+class Numbers:
     """What stands in the formula for one answer; None where the row has no such part."""
 
     subtracted: float | None
     divisor: float | None
 
 
-def worked(group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> str:
-    """The formula with the numbers of the group's most telling answer; empty where there is nothing to work out."""
+def worked(group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int, member: int | None = None) -> str:
+    """The formula with the numbers of one answer; empty where there is nothing to work out.
+
+    member  whose numbers; by default those of the group's most telling answer
+    """
     answers = _answers([group], row, max_new_tokens)
-    if group.baseline is None or not group.baseline.kept or row.filter == "keep_best" or not row.policy_term or not answers:
+    chosen = [answer for answer in answers if member in (None, answer.rollout.id.member)]
+    if group.baseline is None or not group.baseline.kept or row.filter == "keep_best" or not row.policy_term or not chosen:
         return ""
-    answer = max(answers, key=lambda item: abs(_advantage(item.rollout)))
+    answer = max(chosen, key=lambda item: abs(_advantage(item.rollout)))
     advantage = _advantage(answer.rollout)
-    if advantage == 0:
-        return ""
     numbers = _numbers(answer, answers, _answers(groups, row, max_new_tokens), group, row)
     if abs(_result(answer.earned, numbers, row) - advantage) > _AGREES * max(1.0, abs(advantage)):
+        return ""
+    if advantage == 0 and member is None:
         return ""
     parts = [_digits(value) for value in (numbers.subtracted, numbers.divisor)]
     what = "first token of member" if row.credit == "reward_to_go" else "member"
     expression = _expression(row, _digits(answer.earned), *parts)
     return f"{what} {answer.rollout.id.member}: {expression} = {advantage:+.4f}"
+
+
+def numbers_of(rollout: Rollout, group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> Numbers | None:
+    """What stands in the formula for an answer of the group; None for one that does not count."""
+    answers = _answers([group], row, max_new_tokens)
+    mine = next((answer for answer in answers if answer.rollout.id == rollout.id), None)
+    if mine is None or group.baseline is None:
+        return None
+    return _numbers(mine, answers, _answers(groups, row, max_new_tokens), group, row)
 
 
 def _answers(groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> list[_Answer]:
@@ -108,7 +121,7 @@ def _answers(groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> li
 
 def _numbers(
     answer: _Answer, siblings: Sequence[_Answer], everyone: Sequence[_Answer], group: Group, row: Algorithm
-) -> _Numbers:
+) -> Numbers:
     others = [other.earned for other in siblings if other.rollout.id != answer.rollout.id]
     weights = [other.num_tokens if row.statistics_over == "tokens" else 1 for other in everyone]
     mean, std = _weighted([other.earned for other in everyone], weights, row.std_ddof)
@@ -121,7 +134,7 @@ def _numbers(
         "batch_mean": mean,
     }
     divisor = {"none": None, "group_std": baseline.std, "batch_std": std, "group_mean": baseline.mean}
-    return _Numbers(subtracted[row.baseline], divisor[row.scale])
+    return Numbers(subtracted[row.baseline], divisor[row.scale])
 
 
 def _weighted(values: Sequence[float], weights: Sequence[int], ddof: int) -> tuple[float, float]:
@@ -136,7 +149,7 @@ def _weighted(values: Sequence[float], weights: Sequence[int], ddof: int) -> tup
     return mean, float((squares / max(1, total - ddof)) ** 0.5)
 
 
-def _result(earned: float, numbers: _Numbers, row: Algorithm) -> float:
+def _result(earned: float, numbers: Numbers, row: Algorithm) -> float:
     difference = earned - (numbers.subtracted or 0.0)
     result = difference if numbers.divisor is None else difference / (numbers.divisor + row.std_epsilon or 1.0)
     return max(result, 0.0) if row.filter == "keep_positive" else result

@@ -133,12 +133,13 @@ def _member(rollout: Rollout, row: Algorithm, weight_sum: float | None) -> Membe
         advantage=rollout.advantage,
         num_tokens=rollout.completion.num_tokens,
         status=rollout.status,
-        left_out="" if counts(rollout, row) else _why_left_out(rollout),
+        left_out="" if counts(rollout, row) else left_out_because(rollout),
         weight_sum=weight_sum,
     )
 
 
-def _why_left_out(rollout: Rollout) -> str:
+def left_out_because(rollout: Rollout) -> str:
+    """Why an answer that does not count is outside the baseline."""
     if rollout.status == "failed":
         return rollout.failure or "failed"
     if rollout.reward is None:

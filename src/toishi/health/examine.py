@@ -57,7 +57,8 @@ def already_said(events: Iterable[Mapping[str, Any]]) -> set[str]:
     ...                      {"kind": "health", "rule": "failed_rewards", "action": "stop"}]))
     ['truncation']
     """
-    return {event["rule"] for event in events if event["kind"] == "health" and event["action"] != "stop"}
+    spoken = [event for event in events if event.get("kind") == "health" and event.get("action") != "stop"]
+    return {event["rule"] for event in spoken if "rule" in event}
 
 
 def check_settings(health: HealthConfig) -> None:

@@ -28,7 +28,7 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 FULL_ATTENTION_TYPES: frozenset[str] = frozenset(
     {
@@ -110,6 +110,28 @@ def capabilities(config: Any, *, context: int | None = None) -> Capabilities:
         return Capabilities(batched_decode=False, shared_prompt=False, why=f"{obstacle}: plain path")
     why = f"model type '{config.model_type}' has causal attention with positions from position_ids: fast path"
     return Capabilities(batched_decode=True, shared_prompt=True, why=why)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PositionLimit:
+    """How many tokens a model has positions for; `is_hard` when a learned table ends there and nothing can stand beyond."""
+
+    tokens: int
+    is_hard: bool
+
+
+def position_limit(module: Any) -> PositionLimit | None:
+    """The limit of a loaded model; None when its configuration names none.
+
+    A learned table of positions is known by its name (GPT-2's `wpe`, OPT's `embed_positions`). OPT keeps
+    `offset` rows of it free.
+    """
+    for name, part in module.named_modules():
+        last = name.rpartition(".")[2]
+        if isinstance(part, nn.Embedding) and (last == "wpe" or "position" in last):
+            return PositionLimit(tokens=part.num_embeddings - int(getattr(part, "offset", 0)), is_hard=True)
+    stated = getattr(module.config, "max_position_embeddings", None)
+    return PositionLimit(tokens=stated, is_hard=False) if isinstance(stated, int) and stated > 0 else None
 
 
 def model_mask(allowed: Tensor, module: Any) -> Tensor:

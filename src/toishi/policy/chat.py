@@ -52,8 +52,9 @@ class Renderer:
         """The prompt with `token_ids` and `prefill` filled in.
 
         Raises ModelError when the chat template is missing or refuses the row, or when the ids do not fit the model;
-        DataError for an empty row.
+        DataError for an empty row and for text that is no Unicode.
         """
+        _require_unicode(prompt)
         if prompt.messages is None:
             rendered = replace(prompt, token_ids=self._encode_plain(prompt.text or ""))
         else:
@@ -69,6 +70,11 @@ class Renderer:
     def pieces(self, token_ids: Sequence[int]) -> list[str]:
         """One readable text per token, special tokens included; a token that is part of a character shows as its fragment."""
         return [self._text([token]) for token in token_ids]
+
+    def answer_ids(self, text: str) -> tuple[int, ...]:
+        """A written answer as the model would have sampled it: its tokens and the one that ends a turn."""
+        ends = (_turn_end_id(self._tokenizer), self._tokenizer.eos_token_id, self.stop_ids[0])
+        return (*_encode(self._tokenizer, text), next(int(token) for token in ends if token is not None))
 
     def bos_count(self, token_ids: Sequence[int]) -> int:
         """How many BOS tokens stand at the very front. (Some models use the same token inside, to open every turn.)"""
@@ -107,7 +113,7 @@ class Renderer:
         ending = {"continue_final_message": True} if is_continued else {"add_generation_prompt": True}
         try:
             ids = self._tokenizer.apply_chat_template(messages, tokenize=True, return_dict=False, **ending)
-        except (TemplateError, ValueError) as error:
+        except (TemplateError, ValueError, TypeError, KeyError, AttributeError) as error:
             roles = ", ".join(message["role"] for message in messages)
             raise ModelError(
                 f"the chat template refuses row {prompt.id} (roles: {roles}): {error}. Change the row, or set "
@@ -145,6 +151,17 @@ def too_long(prompts: Iterable[Prompt], limit: int) -> list[tuple[str, int]]:
     return [(prompt.id, len(prompt.token_ids)) for prompt in prompts if len(prompt.token_ids) > limit]
 
 
+def _require_unicode(prompt: Prompt) -> None:
+    texts = [prompt.text or ""] if prompt.messages is None else [message["content"] for message in prompt.messages]
+    for text in texts:
+        place = next((place for place, sign in enumerate(text) if "\ud800" <= sign <= "\udfff"), None)
+        if place is not None:
+            raise DataError(
+                f"row {prompt.id}: character {place} of its text, {text[place]!r}, is half of a character (a lone surrogate), "
+                "which no tokenizer reads. Mend the row or remove it"
+            )
+
+
 def _encode(tokenizer: Any, text: str) -> list[int]:
     return list(tokenizer(text, add_special_tokens=False)["input_ids"])
 
@@ -164,6 +181,11 @@ def _stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
         _turn_end_id(tokenizer),
     )
     stop_ids = {token for source in sources for token in _as_ids(source)}
+    if any(token < 0 for token in stop_ids):
+        raise ModelError(
+            f"eos_token_id {min(stop_ids)} is no token id; look in the model folder's config.json and generation_config.json, "
+            "and set it to the id of the token that ends an answer"
+        )
     if not stop_ids:
         raise ModelError(
             "no stop id: tokenizer.eos_token, config.eos_token_id, generation_config.eos_token_id are all empty, and the chat "

@@ -15,6 +15,7 @@ from typing import Any
 
 import torch
 from huggingface_hub import hf_hub_download
+from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
@@ -68,7 +69,7 @@ def _locate(name: str) -> tuple[str, str]:
     if name == "bundled":
         return str(bundled_model_folder()), name
     folder = Path(name).expanduser()
-    if folder.is_dir():
+    if _is_folder(folder):
         return str(folder), str(folder)
     if name.startswith((".", "~", "/")) or name.count("/") > 1 or "\\" in name:
         raise ModelError(
@@ -78,18 +79,30 @@ def _locate(name: str) -> tuple[str, str]:
     return name, name
 
 
+def _is_folder(location: Path | str) -> bool:
+    try:
+        return Path(location).is_dir()
+    except OSError:  # a name longer than any file's
+        return False
+
+
 def _hub_options(config: ModelConfig) -> dict[str, Any]:
     return {"revision": config.revision or "main", "trust_remote_code": config.trust_remote_code}
 
 
 def _load_config(location: str, config: ModelConfig) -> Any:
     try:
-        if not Path(location).is_dir():
+        if not _is_folder(location):
             # One question to the hub, so that a missing name or network is met once and not again for every file.
             hf_hub_download(location, "config.json", revision=config.revision)
         model_config = AutoConfig.from_pretrained(location, **_hub_options(config))
     except (OSError, ValueError) as error:
         raise _load_error(location, error) from error
+    except (StrictDataclassError, TypeError, KeyError, AttributeError) as error:
+        why = " ".join(str(error).split()).rstrip(".")
+        raise ModelError(
+            f"{location}: its config.json cannot be used: {why}. Mend that entry, or download or save the model again"
+        ) from error
     _require_causal_lm(location, model_config, config)
     return model_config
 
@@ -112,7 +125,16 @@ def _load_weights(location: str, model_config: Any, config: ModelConfig) -> Any:
             "that this version of transformers knows; if a file is damaged, download or save it again"
         ) from error
     _require_complete(location, report)
-    return model.to(dtype)
+    return _in_own_memory(model.to(dtype))
+
+
+def _in_own_memory(model: Any) -> Any:
+    """Weights copied out of the memory-mapped file. There they lie at odd addresses, and matrix kernels give other bits for
+    other alignments: a resumed run would differ from an uninterrupted one in the last place.
+    """
+    for weight in (*model.parameters(), *model.buffers()):
+        weight.data = weight.data.clone()
+    return model
 
 
 def _require_causal_lm(location: str, model_config: Any, config: ModelConfig) -> None:
@@ -149,7 +171,7 @@ def _require_recorded(fingerprint: str, folder: Path) -> None:
 
 
 def _load_error(location: str, error: Exception) -> ModelError:
-    if Path(location).is_dir():
+    if _is_folder(location):
         return ModelError(f"{location} is not a causal language model that transformers loads: {error}")
     return ModelError(
         f"{location} is no folder here, and it could not be loaded from the hub (nor from its cache on this machine): "
@@ -166,7 +188,7 @@ def _load_tokenizer(location: str, config: ModelConfig) -> Any:
     try:
         tokenizer = AutoTokenizer.from_pretrained(location, **_hub_options(config))
     except (OSError, ValueError, KeyError, ImportError) as error:
-        if not Path(location).is_dir():
+        if not _is_folder(location):
             raise _load_error(location, error) from error
         raise _no_tokenizer(location, _first_line(error)) from error
     if len(tokenizer.get_vocab()) <= len(tokenizer.added_tokens_decoder):

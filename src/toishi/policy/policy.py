@@ -114,12 +114,19 @@ class Policy:
 
     @contextmanager
     def as_reference(self) -> Iterator[None]:
-        """Inside, the module is the reference model. Weights are swapped by pointer, nothing is copied."""
+        """Inside, the module is the reference model."""
         assert self._reference is not None, "keep_reference() comes first"
+        with self.with_weights(self._reference):
+            yield
+
+    @contextmanager
+    def with_weights(self, weights: Mapping[str, Tensor]) -> Iterator[None]:
+        """Inside, the trained weights are these, by name and in the compute precision. They are swapped by pointer: nothing is
+        copied, and afterwards every weight is the very tensor it was."""
         current = {name: weight.data for name, weight in self._trained.items()}
         try:
             for name, weight in self._trained.items():
-                weight.data = self._reference[name]
+                weight.data = weights[name]
             yield
         finally:
             for name, weight in self._trained.items():

@@ -11,12 +11,14 @@ from pathlib import Path
 from typing import Any
 
 from toishi.errors import RecordError
-from toishi.record.files import seal_of, sha256_file
+from toishi.record.checks import is_whole
+from toishi.record.files import remove, seal_of, sha256_file
 from toishi.record.schema import SCHEMA_VERSION
 from toishi.record.undo import step_of
 
 STATE_FILE = "state.json"
 ASIDE = ".aside-"
+TEMPORARY = ".tmp-"
 
 
 def checkpoint_folders(run_folder: Path) -> list[Path]:
@@ -27,7 +29,8 @@ def checkpoint_folders(run_folder: Path) -> list[Path]:
     parent = run_folder / "checkpoints"
     named = {path.name: path for path in parent.glob("step_*") if step_of(path) is not None}
     aside = {path.name.removeprefix(ASIDE): path for path in parent.glob(f"{ASIDE}step_*")}
-    return [path for _, path in sorted((aside | named).items())]
+    aside = {name: path for name, path in aside.items() if step_of(Path(name)) is not None}
+    return sorted((aside | named).values(), key=checkpoint_step)
 
 
 def checkpoint_step(folder: Path) -> int:
@@ -36,6 +39,19 @@ def checkpoint_step(folder: Path) -> int:
     if step is None:
         raise RecordError(f"{folder} is no checkpoint: expected a folder like step_000010")
     return step
+
+
+def sweep_checkpoints(run_folder: Path) -> None:
+    """Removes what a kill left half written or half removed, and gives a checkpoint that was set aside its name back."""
+    parent = run_folder / "checkpoints"
+    for leftover in parent.glob(f"{TEMPORARY}*"):
+        remove(leftover)
+    for aside in parent.glob(f"{ASIDE}*"):
+        target = parent / aside.name.removeprefix(ASIDE)
+        if target.exists():
+            remove(aside)
+        else:
+            aside.rename(target)
 
 
 def file_sums(folder: Path) -> dict[str, str]:
@@ -56,9 +72,12 @@ def read_state_file(folder: Path) -> dict[str, Any]:
         raise RecordError(f"{folder} is not a whole checkpoint: {STATE_FILE} cannot be read ({error})") from None
     if not isinstance(facts, dict) or facts.get("seal") != seal_of(facts):
         raise RecordError(f"{folder} is not a whole checkpoint: {STATE_FILE} was changed after it was written")
-    if facts["schema_version"] > SCHEMA_VERSION:
+    version, step, files = (facts.get(name) for name in ("schema_version", "step", "files"))
+    if not is_whole(version) or not is_whole(step) or not isinstance(files, dict):
+        raise RecordError(f"{folder} is not a whole checkpoint: {STATE_FILE} lacks schema_version, step or files")
+    if version > SCHEMA_VERSION:
         raise RecordError(
-            f"{folder} has schema version {facts['schema_version']}; this toishi reads versions up to {SCHEMA_VERSION}. "
+            f"{folder} has schema version {version}; this toishi reads versions up to {SCHEMA_VERSION}. "
             "Upgrade it: pip install -U toishi"
         )
     return facts
@@ -67,10 +86,13 @@ def read_state_file(folder: Path) -> dict[str, Any]:
 def checkpoint_fault(folder: Path) -> str | None:
     """Why the checkpoint cannot be used, or None when every seal holds."""
     try:
-        expected = read_state_file(folder)["files"]
+        facts = read_state_file(folder)
         got = file_sums(folder)
     except (RecordError, OSError) as error:
         return str(error)
+    if facts["step"] != checkpoint_step(folder):
+        return f"{folder} was renamed: it holds step {facts['step']}"
+    expected = facts["files"]
     for name in sorted(expected.keys() | got.keys()):
         if name not in got:
             return f"{folder} is not a whole checkpoint: {name} is missing"

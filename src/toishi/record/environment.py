@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import platform
 import subprocess
@@ -51,13 +52,23 @@ def _machine() -> dict[str, Any]:
     machine: dict[str, Any] = {
         "platform": platform.platform(),
         "cpu": platform.processor() or platform.machine(),
+        "cpu_model": _cpu_model(Path("/proc/cpuinfo")),
         "cpu_count": os.cpu_count(),
     }
     torch = sys.modules.get("torch")
     if torch is not None:
         machine["torch_threads"] = torch.get_num_threads()
+        machine["cpu_instructions"] = torch.backends.cpu.get_cpu_capability()
         machine["gpus"] = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
     return machine
+
+
+def _cpu_model(path: Path) -> str | None:
+    """What Linux calls the processor; None elsewhere."""
+    with contextlib.suppress(OSError):
+        lines = path.read_text(encoding="utf-8", errors="replace").splitlines()
+        return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), None)
+    return None
 
 
 def code_state(folder: Path) -> dict[str, Any] | None:

@@ -13,6 +13,7 @@ import hashlib
 import json
 import math
 import os
+import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,14 @@ def write_failed(path: Path, error: OSError) -> RecordError:
     )
 
 
+def remove(path: Path) -> None:
+    """Removes a file, or a folder with all that it holds; one that is gone already is no fault."""
+    if path.is_dir() and not path.is_symlink():
+        shutil.rmtree(path)
+    else:
+        path.unlink(missing_ok=True)
+
+
 def write_json(path: Path, values: Mapping[str, Any]) -> None:
     """`values`, sealed, as an indented JSON file."""
     text = json.dumps(sealed(values), indent=2, ensure_ascii=False, allow_nan=False) + "\n"
@@ -127,21 +136,23 @@ def json_line(values: Mapping[str, Any]) -> str:
     return json.dumps(sealed(values), ensure_ascii=True, allow_nan=False) + "\n"
 
 
-def append_line(path: Path, values: Mapping[str, Any]) -> None:
-    """Appends `values`, sealed, as one durable line. A refused write leaves the file as it was.
+def append_line(path: Path, values: Mapping[str, Any]) -> str:
+    """Appends `values`, sealed, as one durable line, and returns its seal. A refused write leaves the file as it was.
 
     Raises RecordError when the disk refuses.
     """
     size = path.stat().st_size if path.exists() else 0
+    line = json_line(values)
     try:
         with path.open("ab") as file:
-            file.write(json_line(values).encode("ascii"))
+            file.write(line.encode("ascii"))
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
         with contextlib.suppress(OSError):
             os.truncate(path, size)
         raise write_failed(path, error) from error
+    return str(json.loads(line)["seal"])
 
 
 def read_lines(path: Path) -> list[dict[str, Any]]:
@@ -166,7 +177,7 @@ def trim_cut_line(path: Path) -> None:
 
 def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
     """The objects, and how many bytes from the start are whole lines."""
-    *raw_lines, tail = path.read_bytes().split(b"\n") if path.exists() else [b""]
+    *raw_lines, tail = _bytes(path).split(b"\n")
     values: list[dict[str, Any]] = []
     size = 0
     for number, raw in enumerate(raw_lines, start=1):
@@ -176,16 +187,27 @@ def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         if value is None:
             raise RecordError(
                 f"{path}, line {number}: expected a JSON object, got {raw[:60]!r}. Only a last line may be cut (by a kill). "
-                "Restore the file from a copy, or resume from a checkpoint before that step"
+                "Restore the file from a copy; or take off this line and all after it, and resume goes on from a checkpoint "
+                "before that step"
             )
         values.append(value)
         size += len(raw) + 1
     return values, size
 
 
+def _bytes(path: Path) -> bytes:
+    """The file's content; a missing file is empty."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return b""
+    except OSError as error:
+        raise RecordError(f"{path} cannot be read: {error.strerror or error}. Restore it from a copy") from None
+
+
 def _object(raw: bytes) -> dict[str, Any] | None:
     try:
         value = json.loads(raw)
-    except ValueError:
+    except (ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None

@@ -19,7 +19,7 @@ from toishi.record.files import plain
 from toishi.types import Group, StepReport
 
 Line = Mapping[str, Any]
-RECORD_KEYS = frozenset({"step", "time", "num_updates", "non_finite", "rollouts_sha256", "tokens_sha256", "seal"})
+RECORD_KEYS = frozenset({"step", "time", "num_updates", "non_finite", "rollouts_sha256", "tokens_sha256", "previous", "seal"})
 _UPDATES = "updates/"
 _UPDATE = "update/"
 
@@ -71,7 +71,7 @@ def update_key(index: int, name: str) -> str:
     return f"{_UPDATES}{index}/{name.removeprefix(_UPDATE)}"
 
 
-def step_metrics(line: Line) -> dict[str, float | int | None]:
+def step_metrics(line: Line) -> dict[str, float | int | str | None]:
     """The step's own scalars out of its line; non-finite ones come back as nan and inf."""
     return {key: value for key, value in restored(line).items() if key not in RECORD_KEYS and not key.startswith(_UPDATES)}
 

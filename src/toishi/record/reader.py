@@ -9,16 +9,19 @@ Decisions:
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from toishi.errors import RecordError
+from toishi.record.checks import check_evaluation_line, check_event_line, check_run, check_step_line, is_whole
 from toishi.record.files import read_lines
 from toishi.record.lines import Line, step_metrics, timings_s, update_scalars
 from toishi.record.rows import groups_of, streams_of, updates_of
 from toishi.record.schema import ROLLOUT_SCHEMA, SCHEMA_VERSION, TOKEN_SCHEMA, shard_name
 from toishi.record.tables import Row, read_table
+from toishi.record.undo import LINE_FILES
 from toishi.types import StepReport
 
 
@@ -42,16 +45,22 @@ class Run:
     def open(cls, folder: str | Path) -> Run:
         """The run in `folder`.
 
-        Raises RecordError when there is no such folder, it is no run, it is damaged, or a newer toishi wrote it.
+        Raises RecordError when there is no such folder, it is no run, it is damaged, or a newer toishi wrote it: what every
+        reader relies on is checked here.
         """
         folder = Path(folder)
         return cls(
             folder=folder,
             run=read_run_file(folder),
-            metrics=tuple(_step_lines(folder / "metrics.jsonl")),
-            evaluations=tuple(read_lines(folder / "evaluations.jsonl")),
-            events=tuple(read_lines(folder / "events.jsonl")),
+            metrics=_checked(folder / "metrics.jsonl", check_step_line),
+            evaluations=_checked(folder / "evaluations.jsonl", check_evaluation_line),
+            events=_checked(folder / "events.jsonl", check_event_line),
         )
+
+    @property
+    def lines(self) -> dict[str, tuple[Line, ...]]:
+        """The lines of every file, by its name."""
+        return dict(zip(LINE_FILES, (self.metrics, self.evaluations, self.events), strict=True))
 
     @property
     def steps(self) -> tuple[int, ...]:
@@ -92,17 +101,16 @@ class Run:
         )
 
 
-def _step_lines(path: Path) -> list[dict[str, Any]]:
-    """The lines of metrics.jsonl, each with what every reader relies on."""
+def _checked(path: Path, check: Callable[[Path, int, Line], None]) -> tuple[Line, ...]:
+    """The lines of a file, each with what every reader relies on."""
     lines = read_lines(path)
     for number, line in enumerate(lines, start=1):
-        if not isinstance(line.get("step"), int) or not isinstance(line.get("num_updates"), int):
-            raise RecordError(f"{path}, line {number}: expected whole numbers as step and num_updates. Restore it from a copy")
-    return lines
+        check(path, number, line)
+    return tuple(lines)
 
 
 def read_run_file(folder: Path) -> dict[str, Any]:
-    """run.json, checked to be of a version that this toishi reads."""
+    """run.json, of a version that this toishi reads, with the fields that readers rely on."""
     if not folder.is_dir():
         raise RecordError(f"{folder}: there is no such run folder")
     path = folder / "run.json"
@@ -110,14 +118,17 @@ def read_run_file(folder: Path) -> dict[str, Any]:
         info = json.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise RecordError(f"{folder} is no run folder: it has no run.json. A run's folder is printed when it starts") from None
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise RecordError(f"{path} is damaged: {error}. Restore it from a copy") from None
     version = info.get("schema_version") if isinstance(info, dict) else None
-    if not isinstance(version, int):
-        raise RecordError(f"{path} is damaged: expected a whole number as schema_version, got {version!r}")
+    if not is_whole(version):
+        raise RecordError(
+            f"{path} is damaged: expected a whole number as schema_version, got {version!r}. Restore it from a copy"
+        )
     if version > SCHEMA_VERSION:
         raise RecordError(
             f"{folder} was written with schema version {version}; this toishi reads versions up to {SCHEMA_VERSION}. "
             "Upgrade it: pip install -U toishi"
         )
+    check_run(path, info)
     return dict(info)

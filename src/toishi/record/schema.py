@@ -11,9 +11,11 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 import pyarrow as pa
+
+from toishi.record.columns import Column
+from toishi.record.trace import AFTER_COLUMNS, CHANGE_COLUMNS, trace_fields
 
 SCHEMA_VERSION = 1
 
@@ -31,19 +33,6 @@ _SCORE = pa.struct(
     ]
 )
 _FLOATS = pa.list_(pa.float64())
-
-
-@dataclass(frozen=True, slots=True)
-class Column:
-    """One column: its arrow type and, in words, what it holds, in which unit or direction, and when it is null."""
-
-    name: str
-    type: pa.DataType
-    description: str
-
-    @property
-    def field(self) -> pa.Field:
-        return pa.field(self.name, self.type, metadata={"description": self.description})
 
 
 ROLLOUT_COLUMNS = (
@@ -110,8 +99,10 @@ RUN_FIELDS = {
     "seed": "the seed that every random number is derived from",
     "decisions": "what was measured or chosen once and is used again on resume and replay: dtype, device, threads",
     "model": "source, fingerprint, architecture and size of the model that the run started from",
-    "task": "name, number of training and of held-out prompts",
+    "task": "name, number of training and of held-out prompts, and their fingerprints: what a resume must find again",
+    "rewards": "sha256 of the source of each reward that a person wrote; null where the source cannot be seen",
     "prompt": "one training prompt as text, as rendered, and as token ids",
+    "heldout_prompt": "the first held-out prompt in the same form, which traces watch; null where there is none",
     "environment": "versions of toishi, python and packages; machine; commit of the checkout and whether it had changes",
     "seal": "sha256 of the rest of the file",
 }
@@ -126,6 +117,7 @@ METRIC_FIELDS = {
     "non_finite": "only where it happened: key -> 'nan', 'inf' or '-inf' of the numbers that are null in this line",
     "rollouts_sha256": "sha256 of the step's file in rollouts/",
     "tokens_sha256": "sha256 of the step's file in tokens/",
+    "previous": "seal of the line before it, null in the first: a line that is missing breaks the chain",
     "seal": "sha256 of the rest of the line",
 }
 
@@ -133,6 +125,7 @@ EVALUATION_FIELDS = {
     "step": "training steps done when it was measured",
     "time": "UTC time",
     "<field>": "name, values with intervals, and the sampling used",
+    "previous": "seal of the line before it, null in the first: a line that is missing breaks the chain",
     "seal": "sha256 of the rest of the line",
 }
 
@@ -142,13 +135,14 @@ EVENT_FIELDS = {
     "kind": "'health', 'resumed', 'checkpoint', 'failure', ...",
     "message": "what happened, in words",
     "<field>": "further evidence",
+    "previous": "seal of the line before it, null in the first: a line that is missing breaks the chain",
     "seal": "sha256 of the rest of the line",
 }
 
 CHECKPOINT_FILES = {
     "model/": "the weights in safetensors with configuration and tokenizer: loads with plain transformers",
     "state.pt": "optimizer state and data position: loads with torch.load(weights_only=True)",
-    "state.json": "schema version, step, the numbers and texts of state.pt for people, sha256 of every other file",
+    "state.json": "schema version, step, where the lines ended, numbers and texts of state.pt, sha256 of all other files",
 }
 
 
@@ -163,6 +157,8 @@ def arrow_schema(columns: tuple[Column, ...]) -> pa.Schema:
 
 ROLLOUT_SCHEMA = arrow_schema(ROLLOUT_COLUMNS)
 TOKEN_SCHEMA = arrow_schema(TOKEN_COLUMNS)
+AFTER_SCHEMA = arrow_schema(AFTER_COLUMNS)
+CHANGE_SCHEMA = arrow_schema(CHANGE_COLUMNS)
 
 
 def step_name(step: int) -> str:
@@ -192,15 +188,18 @@ One folder holds everything about a run, in formats that other tools open. This 
 | `metrics.jsonl` | one line a step; a step exists if and only if its line does |
 | `rollouts/step_000012.parquet` | a row a rollout: texts, scores with reasons, reward, baseline, advantage |
 | `tokens/step_000012.parquet` | a row a rollout and optimizer update: every token with its numbers |
+| `traces/step_000012/` | a traced step: log-probs before and after, what became of the gradient in every matrix |
 | `evaluations.jsonl` | every evaluation, with intervals and the sampling used |
 | `events.jsonl` | health warnings, checkpoints, resumes, failures |
 | `checkpoints/step_000010/` | model, optimizer, data position |
 | `failures/step_000012/` | the answers of a step that was refused (NaN, infinity), in the layout of the two tables |
+| `writer.lock` | names the process that is writing the run; gone when none is |
 | `undone/001/` | what a resume took back: lines, shards and checkpoints of steps after the one it started from |
 
 Files appear whole (written aside, then renamed), lines are appended in one piece. After a kill the last line of a `.jsonl`
 file may be cut: readers leave it out. Rows join on (step, group, member). A missing number is null, never 0.
-`sha256` seals find accidents and careless edits (`toishi audit RUN`); they are no signature.
+`sha256` seals find accidents and careless edits (`toishi audit RUN`); they are no signature. Each line names the seal of
+the line before it and each checkpoint the last seal of every file, so a missing line is found too.
 """
 
 
@@ -211,6 +210,9 @@ def schema_markdown() -> str:
         ("metrics.jsonl", "key", METRIC_FIELDS),
         ("rollouts/", "column", _described(ROLLOUT_COLUMNS)),
         ("tokens/", "column", _described(TOKEN_COLUMNS)),
+        ("traces/step_000012/trace.json", "field", trace_fields()),
+        ("traces/step_000012/after.parquet", "column", _described(AFTER_COLUMNS)),
+        ("traces/step_000012/changes.parquet", "column", _described(CHANGE_COLUMNS)),
         ("evaluations.jsonl", "key", EVALUATION_FIELDS),
         ("events.jsonl", "key", EVENT_FIELDS),
         ("checkpoints/", "file", CHECKPOINT_FILES),

@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from toishi.record.chain import relinked
 from toishi.record.files import read_lines, sync_folder, write_failed, write_text, write_whole
 
 _STEP_NAME = re.compile(r"step_(\d{6,})(\.parquet)?")
@@ -32,8 +32,9 @@ def undo_after(folder: Path, step: int) -> Path | None:
         return None
     target = _next_folder(folder / "undone")
     for name, values in lines.items():
-        _write_lines(target / name, values, lambda value: is_later(value.get("step")))
-        _write_lines(folder / name, values, lambda value: not is_later(value.get("step")))
+        later = [is_later(value.get("step")) for value in values]
+        _write_lines(target / name, [value for value, goes in zip(values, later, strict=True) if goes])
+        _write_lines(folder / name, relinked(values, (not goes for goes in later)))
     for path in entries:
         _move(path, target / path.parent.name / path.name)
     return target
@@ -53,9 +54,9 @@ def _next_folder(parent: Path) -> Path:
     return parent / f"{max(taken, default=0) + 1:03d}"
 
 
-def _write_lines(path: Path, values: list[dict[str, Any]], wanted: Callable[[dict[str, Any]], bool]) -> None:
-    """The wanted lines with their seals as they were."""
-    text = "".join(json.dumps(value, ensure_ascii=True) + "\n" for value in values if wanted(value))
+def _write_lines(path: Path, values: list[dict[str, Any]]) -> None:
+    """The lines with the seals that they have."""
+    text = "".join(json.dumps(value, ensure_ascii=True) + "\n" for value in values)
     write_whole(path, lambda temporary: write_text(temporary, text))
 
 

@@ -4,18 +4,24 @@ Decisions:
 1. A step exists if and only if its line stands in metrics.jsonl. Its shards are written before that line, each whole at
    once; a kill in between leaves shards without a line, which readers ignore and the next attempt overwrites.
 2. Nothing is deleted: what a resume undoes moves to `undone/001/`, `undone/002/`, ...
-3. Numbers that JSON cannot hold become null and are named in the line's `non_finite`.
+3. One process writes at a time, from `create` or `open` to `close`; a second one is refused.
+4. Numbers that JSON cannot hold become null and are named in the line's `non_finite`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import weakref
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from toishi.errors import RecordError
-from toishi.record.files import append_line, sha256_file, trim_cut_line, write_json
+from toishi.record.chain import PREVIOUS, Head
+from toishi.record.checkpoint_files import TEMPORARY, sweep_checkpoints
+from toishi.record.checks import REQUIRED
+from toishi.record.files import append_line, read_lines, remove, sha256_file, trim_cut_line, write_failed, write_json
 from toishi.record.lines import check_report, finite, metrics_line, now
+from toishi.record.lock import LOCK_FILE, hold
 from toishi.record.reader import Run, read_run_file
 from toishi.record.rows import TokenTexts, rollout_rows, token_rows
 from toishi.record.schema import ROLLOUT_SCHEMA, SCHEMA_VERSION, TOKEN_SCHEMA, shard_name, step_name
@@ -23,45 +29,57 @@ from toishi.record.tables import write_table
 from toishi.record.undo import LINE_FILES, undo_after
 from toishi.types import Group, StepReport
 
-REQUIRED = ("config", "seed", "decisions", "model", "prompt", "environment")
-
 
 class RunWriter:
-    """The only writer of a run folder; make one with `create` or `open`."""
+    """The only writer of a run folder; make one with `create` or `open`, and close it at the end (or use it in a `with`)."""
 
-    def __init__(self, folder: Path, *, last_step: int) -> None:
+    def __init__(self, folder: Path, release: Callable[[], None], *, last_step: int = 0) -> None:
         self.folder = folder
+        self.close = weakref.finalize(self, release)
         self._last_step = last_step
+        self._heads = {name: Head() for name in LINE_FILES}
+
+    def __enter__(self) -> RunWriter:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     @classmethod
     def create(cls, folder: Path, run: Mapping[str, Any]) -> RunWriter:
         """Starts a run folder. `run` becomes run.json and must hold the fields `REQUIRED`.
 
-        Raises RecordError when the folder holds something already or a field is missing.
+        Raises RecordError when the folder holds something already, another process writes it, or a field is missing.
         """
         missing = [name for name in REQUIRED if name not in run]
         if missing:
             raise RecordError(f"run.json needs {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
-        if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-            raise RecordError(
-                f"{folder} already holds something. Continue that run with `toishi resume {folder}`, or give this one another "
-                "name: --set name=other"
-            )
+        _require_empty(folder)
+        writer = cls(folder, hold(folder))
+        _require_empty(folder)
         write_json(folder / "run.json", {"schema_version": SCHEMA_VERSION, "created": now()} | dict(run))
-        return cls(folder, last_step=0)
+        return writer
 
     @classmethod
     def open(cls, folder: Path) -> RunWriter:
         """Continues a run folder: takes off lines and temporary files that a kill left half done.
 
-        Raises RecordError when the folder is no readable run.
+        Raises RecordError when the folder is no readable run, or another process writes it.
         """
+        read_run_file(folder)
+        writer = cls(folder, hold(folder))
         run = Run.open(folder)
-        for name in LINE_FILES:
-            trim_cut_line(folder / name)
-        for temporary in [*folder.glob(".tmp-*"), *folder.glob("*/.tmp-*.parquet")]:
-            temporary.unlink()
-        return cls(folder, last_step=max(run.steps, default=0))
+        try:
+            for name in LINE_FILES:
+                trim_cut_line(folder / name)
+            sweep_checkpoints(folder)
+            for temporary in list(folder.rglob(f"{TEMPORARY}*")):
+                remove(temporary)
+        except OSError as error:
+            raise write_failed(folder, error) from error
+        writer._last_step = max(run.steps, default=0)
+        writer._heads = {name: Head.of(lines) for name, lines in run.lines.items()}
+        return writer
 
     def write_step(self, report: StepReport, token_texts: TokenTexts | None = None, *, streams: bool = True) -> None:
         """Records a step: shards first, its line in metrics.jsonl last.
@@ -76,7 +94,7 @@ class RunWriter:
         write_table(rollouts, rollout_rows(report), ROLLOUT_SCHEMA)
         write_table(tokens, token_rows(report, token_texts, streams=streams), TOKEN_SCHEMA)
         sums = {"rollouts_sha256": sha256_file(rollouts), "tokens_sha256": sha256_file(tokens)}
-        append_line(self.folder / "metrics.jsonl", metrics_line(report) | sums)
+        self._append("metrics.jsonl", metrics_line(report) | sums)
         self._last_step = report.step
 
     def write_failure(self, step: int, groups: Sequence[Group], message: str) -> Path:
@@ -97,6 +115,10 @@ class RunWriter:
         """Appends an event: `step` (or None), `kind`, `message` and whatever evidence belongs to it."""
         self._write_line("events.jsonl", event, ("step", "kind", "message"))
 
+    def heads(self) -> dict[str, dict[str, Any]]:
+        """Where each file of lines ends by now, for a checkpoint to remember."""
+        return {name: head.as_record() for name, head in self._heads.items()}
+
     def update_run(self, fields: Mapping[str, Any]) -> None:
         """Adds or replaces fields of run.json, for what is decided after the start."""
         write_json(self.folder / "run.json", read_run_file(self.folder) | dict(fields))
@@ -108,6 +130,7 @@ class RunWriter:
         """
         moved_to = undo_after(self.folder, step)
         self._last_step = min(self._last_step, step)
+        self._heads = {name: Head.of(read_lines(self.folder / name)) for name in LINE_FILES}
         return moved_to
 
     def _write_line(self, name: str, values: Mapping[str, Any], required: Sequence[str]) -> None:
@@ -115,4 +138,27 @@ class RunWriter:
         if missing:
             raise RecordError(f"a line of {name} needs {', '.join(required)}; missing: {', '.join(missing)}")
         numbers, non_finite = finite(values)
-        append_line(self.folder / name, {"step": values["step"], "time": now()} | numbers | non_finite)
+        self._append(name, {"step": values["step"], "time": now()} | numbers | non_finite)
+
+    def _append(self, name: str, values: Mapping[str, Any]) -> None:
+        head = self._heads[name]
+        seal = append_line(self.folder / name, {**values, PREVIOUS: head.seal})
+        self._heads[name] = Head(head.lines + 1, seal)
+
+
+def _require_empty(folder: Path) -> None:
+    """Nothing but a lock and what a kill before the first file may have left."""
+    if not folder.exists():
+        return
+    held = [path.name for path in folder.iterdir()] if folder.is_dir() else [folder.name]
+    if "run.json" in held:
+        raise RecordError(
+            f"{folder} already holds a run. Continue it with `toishi resume {folder}`, or give this one another name: "
+            "--set name=other, or --out FOLDER"
+        )
+    others = [name for name in held if name not in (LOCK_FILE, f"{TEMPORARY}run.json")]
+    if others:
+        raise RecordError(
+            f"{folder} already holds something that is no run ({', '.join(sorted(others)[:3])}). Give this run another folder: "
+            "--set name=other, or --out FOLDER"
+        )

@@ -59,7 +59,13 @@ def check_rewards(rewards: Sequence[Reward], columns: frozenset[str]) -> tuple[R
 
 
 def check_columns(reward: Reward, columns: frozenset[str]) -> None:
-    """Raises ConfigError when `reward` needs a column that the data does not have."""
+    """Raises ConfigError when `reward` needs a column that the data does not have, or could not be given one that it has."""
+    hidden = reward.hidden(columns) if isinstance(reward, FunctionReward) else []
+    if hidden:
+        raise ConfigError(
+            f"reward '{reward.name}': the data has a column '{hidden[0]}', which is also the name of an argument that reward "
+            "functions are given; rename the column"
+        )
     for column in reward.columns:
         if column not in columns:
             raise ConfigError(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 from toishi.rewards.base import Judgement
@@ -59,7 +60,7 @@ class ExactReward:
 def _gold_problem(gold: Any) -> str | None:
     if gold is None:
         return "the row has no gold"
-    if isinstance(gold, bool) or not isinstance(gold, str | int | float):
+    if isinstance(gold, bool) or not isinstance(gold, str | int | float | Decimal):
         return f"the gold is a {type(gold).__name__}, not text: {gold!r}"
     return None if str(gold).strip() else "the gold is empty"
 

@@ -3,6 +3,9 @@
 Decisions:
 1. The form is judged on what the chat template prefilled plus what was sampled, since a template may write "<think>" itself.
 2. Every tag stands once, in order, with something inside; `<think></think>` pays nothing.
+3. After a single tag text may follow, since an answer has to stand somewhere when only <think> is asked for; several tags hold
+   everything. `outside` says otherwise.
+4. A regular expression of a user's can take for ever on an unlucky text: it has a time limit, and over it the score has failed.
 """
 
 from __future__ import annotations
@@ -12,9 +15,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import regex as timed_regex
+
 from toishi.errors import ConfigError
 from toishi.rewards.base import Judgement
 from toishi.types import Completion, Prompt
+
+REGEX_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,7 +29,8 @@ class FormatReward:
     """1 if the text has the form, else 0. Either `tags` or `regex`.
 
     tags     names of tags: ["think", "answer"] asks for <think>...</think> and then <answer>...</answer>
-    outside  "nothing" but space may stand outside the tags; "after": text must follow the last tag; "anything"
+    outside  "nothing" but space may stand outside the tags; "after": text must follow the last tag, as in
+             <think>...</think> answer; "anything"; null: nothing, but after a single tag text may follow
     regex    a Python regular expression (dot matches newlines) for the whole text, or for a part with match="search"
     require_stop  an answer cut off at the token limit has no form
 
@@ -36,7 +44,7 @@ class FormatReward:
 
     name: str = "format"
     tags: tuple[str, ...] = ()
-    outside: Literal["nothing", "after", "anything"] = "nothing"
+    outside: Literal["nothing", "after", "anything"] | None = None
     regex: str | None = None
     match: Literal["full", "search"] = "full"
     require_stop: bool = True
@@ -51,8 +59,8 @@ class FormatReward:
         if bad:
             raise ConfigError(f"{where}.tags: {bad[0]!r} must be a bare name that is listed once, such as think")
         try:
-            re.compile(self.regex or "")
-        except re.error as error:
+            timed_regex.compile(self.regex or "")
+        except timed_regex.error as error:
             raise ConfigError(f"{where}.regex: {self.regex!r} is not a regular expression: {error}") from None
 
     @property
@@ -66,12 +74,17 @@ class FormatReward:
         if self.require_stop and completion.is_truncated:
             return Judgement(value=0.0, reason="cut off at the token limit")
         text = prefill + completion.text
-        wrong = self._regex_problem(text) if self.regex is not None else self._tags_problem(text)
+        try:
+            wrong = self._regex_problem(text) if self.regex is not None else self._tags_problem(text)
+        except TimeoutError:
+            reason = f"the regex took longer than {REGEX_LIMIT_S:g} s on {len(text):,} characters; nested repeats do that"
+            return Judgement(value=None, status="failed", reason=reason)
         return Judgement(value=float(wrong is None), reason=wrong or "has the form")
 
     def _regex_problem(self, text: str) -> str | None:
-        pattern = re.compile(self.regex or "", re.DOTALL)
-        found = pattern.fullmatch(text.strip()) if self.match == "full" else pattern.search(text)
+        pattern = timed_regex.compile(self.regex or "", timed_regex.DOTALL)
+        full = self.match == "full"
+        found = (pattern.fullmatch if full else pattern.search)(text.strip() if full else text, timeout=REGEX_LIMIT_S)
         return None if found else f"does not match {self.regex!r}"
 
     def _tags_problem(self, text: str) -> str | None:
@@ -90,7 +103,8 @@ class FormatReward:
         if self.outside == "anything":
             return None
         if any(before):
-            return "text outside the tags"
+            return "text before or between the tags; outside='anything' allows it"
         if self.outside == "after":
             return None if after else "no text after the last tag"
-        return "text outside the tags" if after else None
+        allowed = self.outside is None and len(self.tags) == 1
+        return f"text after </{self.tags[-1]}>; outside='after' asks for it" if after and not allowed else None

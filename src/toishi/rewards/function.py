@@ -17,7 +17,7 @@ import copy
 import inspect
 import math
 import traceback
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
 from numbers import Real
@@ -72,10 +72,28 @@ class FunctionReward:
         return cls(function=function, name=name or "function", timeout_s=timeout_s)
 
     @property
+    def called(self) -> Callable[..., Any]:
+        """The function itself, also where only its name was given."""
+        return self._called
+
+    @property
     def columns(self) -> tuple[str, ...]:
         """The columns that the function names and has no default for."""
         named = [key for key, parameter in self._parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
         return tuple(key for key in named if key not in _ALWAYS and self._parameters[key].default is inspect.Parameter.empty)
+
+    def hidden(self, columns: Iterable[str]) -> list[str]:
+        """The columns that the function could not be given, since what it is always offered has the same name."""
+        return [name for name in _ALWAYS if name in columns and (name in self._parameters or self._takes_all)]
+
+    def problem(self, prompt: Prompt) -> str | None:
+        """Why this prompt cannot be scored, or None."""
+        hidden = self.hidden(prompt.columns)
+        return f"the column '{hidden[0]}' has the name of an argument; rename the column" if hidden else None
+
+    @property
+    def _takes_all(self) -> bool:
+        return any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values())
 
     @property
     def concurrent(self) -> bool:
@@ -105,11 +123,10 @@ class FunctionReward:
             "completions": [_as_seen(prompt, completion) for completion in completions],
             "completion_ids": [list(completion.token_ids) for completion in completions],
         }
-        takes_all = any(parameter.kind is parameter.VAR_KEYWORD for parameter in self._parameters.values())
         return {
             key: [copy.deepcopy(value) for value in values]
             for key, values in offered.items()
-            if takes_all or key in self._parameters
+            if self._takes_all or key in self._parameters
         }
 
     def _listed(self, returned: Any, prompt: Prompt, count: int) -> list[Any]:

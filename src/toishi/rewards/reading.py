@@ -2,8 +2,8 @@
 
 Decisions:
 1. A number is read as an exact fraction, so 0.1 + 0.2 is 0.3 and no float rounding decides a reward.
-2. Digits and marks that form no number ("3,5", "1.2.3", "08:30", "2^3", "1/0") are unreadable, and an unreadable last
-   number is not replaced by an earlier one: failing closed costs a sample, guessing teaches the guess.
+2. Digits and marks that form no number ("3,5", "1.2.3", "08:30", "2^3", "1/0", "1_000", "0x1F") are unreadable, and an
+   unreadable last number is not replaced by an earlier one: failing closed costs a sample, guessing teaches the guess.
 3. Digits of every script (３, ٣) and every minus sign (−, –, －) count; words ("seven", "二"), NaN and infinity do not.
 4. Digits glued to a letter before them (B12, x2, H2O) are a label. What follows a number is its unit: "12km" reads 12,
    "50%" reads 50.
@@ -14,6 +14,7 @@ from __future__ import annotations
 import re
 import unicodedata
 from dataclasses import dataclass
+from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
@@ -28,8 +29,10 @@ _NUMBER = re.compile(
       | (?<![A-Za-z_^0-9]) (?<![0-9][.,/:]) (?<!\^[{(])         # no label such as B12, no exponent such as x^2
     )
     (?P<body>
-        (?:[0-9]{1,3}(?:[ ][0-9]{3})+(?![0-9])(?:[.][0-9]+)?)  # 12 500
+        0(?:[xX][0-9A-Fa-f]+|[bB][01]+|[oO][0-7]+)(?![0-9A-Za-z])  # 0x1F
+      | (?:[0-9]{1,3}(?:[ ][0-9]{3})+(?![0-9])(?:[.][0-9]+)?)  # 12 500
       | (?:[0-9]|(?<![0-9A-Za-z])[.](?=[0-9])) (?:[0-9.,/:]*[0-9])? (?:[eE][-+]?[0-9]+)?
+        (?:_[0-9](?:[0-9_.,/:]*[0-9])?)?                          # 1_000
         (?:\^[{(]?[-+]?[0-9A-Za-z]*)?
     )
     """,
@@ -81,7 +84,9 @@ def read_gold(gold: Any) -> Fraction | str:
     """
     if gold is None:
         return "the row has no gold"
-    if isinstance(gold, bool) or not isinstance(gold, int | float | str):
+    if isinstance(gold, Decimal) and gold.is_finite():
+        return Fraction(gold)
+    if isinstance(gold, bool) or not isinstance(gold, int | float | str | Decimal):
         return f"the gold is a {type(gold).__name__}, not a number: {gold!r}"
     value = read_whole(str(gold))
     return f"the gold {gold!r} cannot be read as one number" if value is None else value

@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic import Field
 
 from toishi.errors import ConfigError, DataError, MissingExtraError, nearest
 from toishi.tasks.listed import ListedTask, split_heldout
-from toishi.tasks.rows import Row, RowProblem, RowReading, prompts_from_rows, template_columns
+from toishi.tasks.rows import BadRow, Row, RowProblem, RowReading, prompts_from_rows, template_columns
 from toishi.types import Prompt
 
 
@@ -125,19 +126,65 @@ def _jsonl_rows(path: Path) -> Iterator[Row]:
             if not line.strip():
                 continue
             try:
-                yield number, json.loads(line)
-            except (json.JSONDecodeError, RecursionError) as error:
+                yield number, json.loads(line, object_pairs_hook=_object)
+            except BadRow as bad:
+                yield number, bad.problem
+            except (ValueError, RecursionError) as error:  # a number of more than 4300 digits is a plain ValueError
                 yield number, RowProblem(f"the line is not JSON ({error})", "Write one JSON object on each line")
 
 
+def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """A JSON object in which every key stands once; the reader would keep the last one without a word."""
+    columns = dict(pairs)
+    if len(columns) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise BadRow(f"the key '{twice}' stands twice", "Remove one")
+    return columns
+
+
 def _csv_rows(path: Path) -> Iterator[Row]:
-    with path.open(encoding="utf-8-sig", newline="") as lines:
-        reader = csv.DictReader(lines, restkey="")
-        for row in reader:
-            if "" in row:
-                yield reader.line_num, RowProblem("the row has more fields than the header", "Quote fields that hold commas")
-            else:
-                yield reader.line_num, row
+    """Strict: an unclosed quote would swallow the rows after it. The rows are numbered by the line in which they begin."""
+    with path.open(encoding="utf-8-sig", newline="") as lines, _long_fields():
+        reader = csv.reader(lines, strict=True)
+        start = 1
+        try:
+            header = next(reader, [])
+            _check_header(header, path)
+            start = reader.line_num + 1
+            for fields in reader:
+                if fields:
+                    yield start, _csv_row(header, fields)
+                start = reader.line_num + 1
+        except csv.Error as error:
+            raise DataError(
+                f"{path}, row that begins in line {start}: {error}. Close every quote, and write quotes inside a "
+                "quoted field twice"
+            ) from None
+
+
+def _check_header(header: list[str], path: Path) -> None:
+    twice = [name for name in header if header.count(name) > 1]
+    if twice:
+        raise DataError(f"{path}: the column '{twice[0]}' stands {header.count(twice[0])} times in the header; rename one")
+
+
+def _csv_row(header: list[str], fields: list[str]) -> dict[str, str] | RowProblem:
+    if len(fields) > len(header):
+        return RowProblem("the row has more fields than the header", "Quote fields that hold commas")
+    if len(fields) < len(header):
+        return RowProblem("the row has fewer fields than the header", "Write empty fields as well: a,,c")
+    return dict(zip(header, fields, strict=True))
+
+
+@contextmanager
+def _long_fields() -> Iterator[None]:
+    """Fields of any length; the limit belongs to the whole process, so it is put back."""
+    before = csv.field_size_limit(2**31 - 1)
+    try:
+        yield
+    finally:
+        csv.field_size_limit(before)
 
 
 def _parquet_rows(path: Path) -> Iterator[Row]:

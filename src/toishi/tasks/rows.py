@@ -128,6 +128,7 @@ def _prompt(number: int, row: Any, reading: RowReading, source: str) -> Prompt:
     if not isinstance(row, Mapping):
         raise BadRow(f"the row is a {type(row).__name__}, not an object with columns", "Write {...} on each line")
     columns = dict(row)
+    _require_unicode(columns)
     asked = _asked(columns, reading)
     gold = _gold(columns, reading.gold_column) if reading.gold_column is not None else None
     id = str(columns["id"]) if _has(columns, "id") else f"{source}:{number}"
@@ -135,6 +136,21 @@ def _prompt(number: int, row: Any, reading: RowReading, source: str) -> Prompt:
         return Prompt(id=id, text=asked, gold=gold, columns=columns)
     messages = user_message(asked) if isinstance(asked, str) else asked
     return Prompt(id=id, messages=messages, gold=gold, columns=columns)
+
+
+def _require_unicode(value: Any) -> None:
+    """Raises BadRow for half a character anywhere in the row: no tokenizer reads it, and no file can hold it."""
+    if isinstance(value, str):
+        if any("\ud800" <= sign <= "\udfff" for sign in value):
+            text = value.encode("ascii", "backslashreplace").decode()
+            raise BadRow(f"it holds half of a character (a lone surrogate): {text:.60}", "Mend the text or remove the row")
+    elif isinstance(value, Mapping):
+        for key, item in value.items():
+            _require_unicode(key)
+            _require_unicode(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            _require_unicode(item)
 
 
 def _asked(columns: Mapping[str, Any], reading: RowReading) -> str | tuple[Message, ...]:

@@ -1,0 +1,114 @@
+"""`toishi explain RUN`: all steps at a glance, one step in full, or one group or answer followed through every link."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from toishi.cli.common import AsJson, RunFolder, print_json, write_page
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from toishi.explanation.chain.model import Chain
+    from toishi.record import Run
+
+Number = int | None
+
+
+def _whole(name: str, metavar: str, words: str) -> typer.models.OptionInfo:
+    info: typer.models.OptionInfo = typer.Option(name, metavar=metavar, min=0, help=words, show_default=False)
+    return info
+
+
+def explain(
+    run: RunFolder,
+    step: Annotated[Number, _whole("--step", "N", "Show this step (default: an overview of all).")] = None,
+    group: Annotated[
+        Number, _whole("--group", "K", "Follow this prompt's answers, from the scores to the probabilities.")
+    ] = None,
+    member: Annotated[Number, _whole("--member", "I", "Follow this answer of the group, token by token.")] = None,
+    update: Annotated[
+        Number, _whole("--update", "U", "Show the pushes of this optimizer update (default: the first with this group).")
+    ] = None,
+    language: Annotated[str, typer.Option("--lang", metavar="en|ja", help="Language of what is followed.")] = "en",
+    html: Annotated[
+        Path | None, typer.Option("--html", metavar="FILE", help="Write it as one HTML file instead.", show_default=False)
+    ] = None,
+    as_json: AsJson = False,
+) -> None:
+    """Show how a step turned scores into pushes on tokens, and what it did to the probabilities.
+
+    Without --step: one line for every step, the reward curve, and the steps worth a closer look. Every number of a followed
+    group or answer is recomputed; ends with exit code 1 if one does not follow from those before it, naming the link. Without
+    --group, the group and the answer that pushed most are chosen.
+
+    Example:  toishi explain runs/first --step 12 --group 0 --member 3 --html step12.html
+    """
+    from rich.console import Console
+
+    from toishi.record import Run
+
+    if step is None and (group, member, update, html) != (None,) * 4:
+        raise typer.BadParameter("following a group or an answer needs a step; add --step N", param_hint="--step")
+    found, console = Run.open(run), Console()
+    if step is None:
+        _overview(found, console, as_json)
+        return
+    from toishi.explanation.chain.build import explain_chain
+
+    chain = explain_chain(found, step, group=group, member=member, update=update, language=language)
+    if html is not None:
+        _write(chain, language, html)
+    if as_json:
+        _print_json(found, chain, with_step=group is None)
+    elif html is None:
+        _print(found, chain, console, language, with_step=group is None)
+    if chain.broken is not None:
+        check = next(check for check in chain.checks if not check.ok)
+        typer.echo(f"the first broken link is '{check.name}': {check.where}", err=True)
+        raise typer.Exit(1)
+
+
+def _overview(run: Run, console: Console, as_json: bool) -> None:
+    from toishi.explanation.overview import overview, render_overview
+
+    whole = overview(run)
+    print_json(whole.as_dict()) if as_json else render_overview(whole, console)
+
+
+def _write(chain: Chain, language: str, path: Path) -> None:
+    from toishi.explanation.chain.story import page
+    from toishi.explanation.page.render_html import html_page
+
+    write_page(path, html_page(page(chain, language)))
+
+
+def _print_json(run: Run, chain: Chain, *, with_step: bool) -> None:
+    """The chain alone when a group was named; else the step's view with the chain inside."""
+    from dataclasses import asdict
+
+    if not with_step:
+        print_json(asdict(chain))
+        return
+    from toishi.explanation.step import step_report
+
+    print_json({**step_report(run, chain.step).as_dict(), "chain": asdict(chain)})
+
+
+def _print(run: Run, chain: Chain, console: Console, language: str, *, with_step: bool) -> None:
+    """The whole chain when a group was named; else the step's tables and what the chain comes to."""
+    from toishi.explanation.chain.story import TERMINAL_ROWS, page, summary
+    from toishi.explanation.page.render_terminal import render, render_section
+
+    if not with_step:
+        render(page(chain, language, TERMINAL_ROWS), console)
+        return
+    from toishi.explanation.render import render_step
+    from toishi.explanation.step import step_report
+
+    render_step(step_report(run, chain.step), console)
+    console.print("")
+    render_section(summary(chain, language), console)

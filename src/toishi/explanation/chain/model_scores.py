@@ -1,0 +1,140 @@
+"""Links 1 to 4 as values: what each reward said, the reward, the baseline, the advantage; and the check that every link has."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+LinkName = Literal["scores", "reward", "baseline", "advantage", "weights", "gradient", "change", "effect", "sft"]
+LINKS: tuple[LinkName, ...] = ("scores", "reward", "baseline", "advantage", "weights", "gradient", "change", "effect", "sft")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Check:
+    """A link recomputed: the comparison that came out worst stands for all.
+
+    how         how it was recomputed
+    where       whose number the worst comparison is about
+    recorded, recomputed, difference  that comparison; None where one side has no number
+    bound       how far apart the two may be there
+    compared    how many numbers were compared
+    """
+
+    name: LinkName
+    how: str
+    where: str
+    recorded: float | None
+    recomputed: float | None
+    difference: float | None
+    bound: float
+    compared: int
+    ok: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoreLine:
+    """What one reward said of an answer; `contribution` is weight times value, None for a score that failed or abstained."""
+
+    reward: str
+    value: float | None
+    weight: float
+    contribution: float | None
+    status: Literal["ok", "abstained", "failed"]
+    reason: str
+    span: tuple[int, int] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberScores:
+    """An answer and what each reward said of it; `cut`: the token limit ended it."""
+
+    member: int
+    answer: str
+    num_tokens: int
+    status: Literal["completed", "truncated", "failed"]
+    failure: str
+    cut: bool
+    scores: tuple[ScoreLine, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScoresLink:
+    """Link 1: the judge's words and what they are worth."""
+
+    members: tuple[MemberScores, ...]
+    check: Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberReward:
+    """An answer's reward as a sum; `terms` is (reward, weight, value) of each part that counted."""
+
+    member: int
+    terms: tuple[tuple[str, float, float], ...]
+    recorded: float | None
+    recomputed: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardLink:
+    """Link 2: the weighted sum of an answer's scores."""
+
+    members: tuple[MemberReward, ...]
+    check: Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberBaseline:
+    """Whether an answer is inside the group's statistics; `earned` is its reward after the row's own shaping."""
+
+    member: int
+    counts: bool
+    left_out: str
+    earned: float | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineLink:
+    """Link 3: what the group's answers are measured against.
+
+    kept   whether the row's filter let the group teach; `why` says why not
+    tied   all rewards are equal: nothing to compare
+    """
+
+    mean: float | None
+    std: float | None
+    std_ddof: int
+    count: int
+    size: int
+    kept: bool
+    why: str
+    tied: bool
+    members: tuple[MemberBaseline, ...]
+    check: Check
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MemberAdvantage:
+    """An answer's advantage: one number, or one per token.
+
+    subtracted, divisor  what stands in the formula for this answer; None where the row has no such part
+    worked               the formula with this answer's numbers; empty where the row does more than one line can show
+    """
+
+    member: int
+    recorded: float | tuple[float, ...] | None
+    recomputed: float | tuple[float, ...] | None
+    subtracted: float | None
+    divisor: float | None
+    worked: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AdvantageLink:
+    """Link 4: how far an answer is above or below its baseline, in the row's own measure."""
+
+    formula: str
+    baseline: str
+    scale: str
+    members: tuple[MemberAdvantage, ...]
+    check: Check

@@ -1,0 +1,158 @@
+"""Links 1 to 4 as sections: from the judge's words to the advantages."""
+
+from __future__ import annotations
+
+from toishi.explanation.chain.headlines import advantage_of
+from toishi.explanation.chain.model import Chain, MemberAdvantage, MemberReward, ScoreLine
+from toishi.explanation.chain.story_parts import answer_cell, followed, section
+from toishi.explanation.chain.voice import NOTHING, Voice, one_line, tone
+from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Section, Signed, Table, Tone
+from toishi.explanation.page.markup import literal
+
+REASON, ANSWER, MAX_WORKED = 300, 160, 16
+
+
+def scores(chain: Chain, voice: Voice, rows: int) -> Section:
+    """Every answer with what each reward said of it."""
+    lines = []
+    for member in chain.scores.members:
+        for index, score in enumerate(member.scores):
+            name = f"#{member.member}" if index == 0 else ""
+            answer = answer_cell(member.answer, ANSWER) if index == 0 else ""
+            cells = (name, answer, literal(score.reward), _value(score, voice), literal(one_line(score.reason, REASON)) or "–")
+            lines.append(Line(followed(chain, member.member, cells) if index == 0 else cells, _tone(score)))
+    failed = [m for m in chain.scores.members if any(score.status == "failed" for score in m.scores)]
+    headline = voice.say("scores.headline", count=len(chain.scores.members))
+    blocks: list[Block] = [Paragraph(voice.say("scores.what"))]
+    blocks.append(Table(voice.columns("number", "answer", "reward_name", "score", "reason"), tuple(lines)))
+    blocks += [Paragraph(voice.say("scores.failed", answer=f"#{member.member}")) for member in failed]
+    cut = ", ".join(f"#{member.member}" for member in chain.scores.members if member.cut)
+    if cut:
+        blocks.append(Paragraph(voice.say("scores.truncated", answers=cut)))
+    return section("scores", headline, blocks, chain.scores.check, voice)
+
+
+def reward(chain: Chain, voice: Voice, rows: int) -> Section:
+    """The weighted sum of each answer, spelled out."""
+    lines = tuple(
+        Line(
+            followed(chain, member.member, (f"#{member.member}", _sum(member, voice), _reward(member.recorded, voice))),
+            "held" if member.recorded is None else "",
+        )
+        for member in chain.reward.members
+    )
+    names = list(dict.fromkeys(name for member in chain.reward.members for name, _, _ in member.terms))
+    key = "headline_one" if len(names) == 1 else "headline"
+    headline = voice.say(f"reward.{key}", rewards=literal(" + ".join(names)))
+    return section("reward", headline, [Table(voice.columns("number", "sum", "reward"), lines)], chain.reward.check, voice)
+
+
+def baseline(chain: Chain, voice: Voice, rows: int) -> Section:
+    """What the answers are compared with, and who was left out of it."""
+    link, kind = chain.baseline, chain.advantage.baseline
+    blocks: list[Block] = [Paragraph(voice.say("baseline.why"))]
+    counting = [member for member in link.members if member.counts and member.earned is not None]
+    if link.mean is not None and counting:
+        total = " + ".join(voice.number(member.earned) for member in counting).replace("+ −", "− ")
+        blocks.append(Formula(voice.say("baseline.mean", sum=total, count=link.count, mean=voice.number(link.mean))))
+        blocks.append(Paragraph(voice.say(f"baseline.spread_{link.std_ddof}", std=voice.number(link.std))))
+    if kind != "group_mean":
+        blocks.append(Paragraph(voice.say(f"baseline.{kind}", step=chain.step)))
+    for member in link.members:
+        if not member.counts:
+            values = {"answer": f"#{member.member}", "why": literal(member.left_out)}
+            blocks.append(Paragraph(voice.say("baseline.left_out", **values)))
+    if not link.kept:
+        blocks.append(Paragraph(voice.say("baseline.dropped", why=literal(link.why))))
+    elif link.tied:
+        blocks.append(Paragraph(voice.say("baseline.tied")))
+    if link.mean is None:
+        headline = voice.say("baseline.headline_none")
+    else:
+        who = voice.say("baseline.all" if link.count == link.size else "baseline.some", count=link.count, size=link.size)
+        headline = voice.say(f"baseline.headline_{kind}", mean=voice.number(link.mean), who=who)
+    return section("baseline", headline, blocks, link.check, voice)
+
+
+def advantage(chain: Chain, voice: Voice, rows: int) -> Section:
+    """The row's formula, its numbers for each answer, and why one of them is negative."""
+    link = chain.advantage
+    blocks: list[Block] = [Formula(link.formula), _advantage_table(chain, voice)]
+    items = tuple(
+        (f"#{found.member}", advantage_of(chain, found.member), voice.signed(advantage_of(chain, found.member)))
+        for found in link.members
+    )
+    blocks.append(Signed(voice.say("advantage.chart"), items))
+    blocks += [Paragraph(_why(chain, found, voice)) for found in _asked(chain)]
+    blocks += [Formula(found.worked) for found in link.members[:MAX_WORKED] if found.worked]
+    values = [advantage_of(chain, found.member) for found in link.members]
+    up, down = sum(value > NOTHING for value in values), sum(value < -NOTHING for value in values)
+    headline = voice.say("advantage.headline" if up or down else "advantage.headline_none", up=up, down=down)
+    return section("advantage", headline, blocks, link.check, voice)
+
+
+def _advantage_table(chain: Chain, voice: Voice) -> Table:
+    lines = []
+    for standing, found in zip(chain.baseline.members, chain.advantage.members, strict=True):
+        value = advantage_of(chain, found.member)
+        earned, subtracted = standing.earned, found.subtracted
+        distance = None if earned is None else earned - (subtracted or 0.0)
+        cells = (
+            f"#{found.member}",
+            voice.say("left_out") if earned is None else voice.number(earned),
+            voice.number(subtracted),
+            voice.signed(distance),
+            voice.number(found.divisor),
+            voice.signed(value),
+        )
+        lines.append(Line(followed(chain, found.member, cells), "held" if not standing.counts else tone(value)))
+    names = ("number", "reward", "baseline", "distance", "divisor", "advantage")
+    return Table(voice.columns(*names), tuple(lines))
+
+
+def _asked(chain: Chain) -> list[MemberAdvantage]:
+    """The answers whose sign is explained: the followed one, and the one furthest below (else furthest above) its baseline."""
+    counting = {found.member for found in chain.baseline.members if found.counts}
+    able = [
+        found
+        for found in chain.advantage.members
+        if found.member in counting and found.subtracted is not None and abs(advantage_of(chain, found.member)) > NOTHING
+    ]
+    lowest = min(able, key=lambda item: advantage_of(chain, item.member), default=None)
+    return [found for found in able if found is lowest or found.member == chain.member]
+
+
+def _why(chain: Chain, found: MemberAdvantage, voice: Voice) -> str:
+    earned = next(item.earned for item in chain.baseline.members if item.member == found.member)
+    value = advantage_of(chain, found.member)
+    distance = (earned or 0.0) - (found.subtracted or 0.0)
+    words = {
+        "answer": f"#{found.member}",
+        "reward": voice.number(earned),
+        "against": voice.say(f"baseline.name_{chain.advantage.baseline}"),
+        "mean": voice.number(found.subtracted),
+        "distance": voice.number(abs(distance)),
+        "advantage": voice.signed(value),
+    }
+    return voice.say("advantage.why_negative" if value < 0 else "advantage.why_positive", **words)
+
+
+def _value(score: ScoreLine, voice: Voice) -> str:
+    if score.value is None:
+        return voice.say(f"status.{score.status}")
+    return voice.number(score.value) + (f" (× {voice.number(score.weight)})" if score.weight != 1 else "")
+
+
+def _tone(score: ScoreLine) -> Tone:
+    return "held" if score.value is None else ""
+
+
+def _sum(member: MemberReward, voice: Voice) -> str:
+    if member.recorded is None and not member.terms:
+        return voice.say("reward.no_score")
+    terms = " + ".join(f"{voice.number(weight)} × {voice.number(value)}" for _, weight, value in member.terms)
+    return terms if member.recorded is not None else voice.say("reward.incomplete", terms=terms)
+
+
+def _reward(value: float | None, voice: Voice) -> str:
+    return voice.say("left_out") if value is None else voice.number(value)

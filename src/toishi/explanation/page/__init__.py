@@ -1,0 +1,7 @@
+"""Pages: what is told, apart from how it is drawn.
+
+blocks.py         what a page is made of: sections of paragraphs, tables, bars, tokens, checks
+markup.py         the two marks that texts may carry
+catalogue.py      message catalogues: a language is a file
+render_*.py       the blocks drawn: one HTML file without scripts, or a terminal
+"""

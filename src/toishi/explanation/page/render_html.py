@@ -1,0 +1,173 @@
+"""The page as one HTML file: no script, no network, nothing beside it.
+
+Decisions:
+1. Bars are inline SVG with a text equivalent; colour never carries a meaning alone.
+2. The markup is XML as well (every tag closed), so that any parser can check it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from html import escape
+from pathlib import Path
+from typing import Any
+
+from toishi.explanation.page.blocks import (
+    Bars,
+    Block,
+    Formula,
+    Line,
+    Page,
+    Paragraph,
+    Section,
+    Signed,
+    Table,
+    Token,
+    Tokens,
+    Verdict,
+)
+from toishi.explanation.page.markup import pieces
+
+STYLE = Path(__file__).parent / "page.css"
+WIDTH, LABEL, NUMBERS = 700, 130, 130
+ROW, THICK = 46, 15
+TAGS = {"code": "code", "bold": "strong"}
+
+
+def html_page(page: Page) -> str:
+    """The whole file as text."""
+    sections = "\n".join(_section(number, section, page) for number, section in enumerate(page.sections, start=1))
+    links = "".join(f'<li><a href="#{section.key}">{escape(section.title)}</a></li>' for section in page.sections)
+    return f"""<!DOCTYPE html>
+<html lang="{page.language}">
+<head>
+<meta charset="utf-8"/>
+<meta name="viewport" content="width=device-width, initial-scale=1"/>
+<title>{escape(page.title)}</title>
+<style>
+{STYLE.read_text(encoding="utf-8")}</style>
+</head>
+<body>
+<main>
+<h1>{escape(page.title)}</h1>
+<p class="lead">{marked(page.lead)}</p>
+{sections.split("</section>", 1)[0]}</section>
+<nav aria-label="{escape(page.contents)}"><h2>{escape(page.contents)}</h2><ol>{links}</ol></nav>
+{sections.split("</section>", 1)[1]}
+<footer><p>{marked(page.footer)}</p></footer>
+</main>
+</body>
+</html>
+"""
+
+
+def marked(text: str) -> str:
+    """
+    >>> marked("`<end>` is **not** 1 > 0")
+    '<code>&lt;end&gt;</code> is <strong>not</strong> 1 &gt; 0'
+    """
+    return "".join(f"<{TAGS[mark]}>{escape(piece)}</{TAGS[mark]}>" if mark else escape(piece) for mark, piece in pieces(text))
+
+
+def _section(number: int, section: Section, page: Page) -> str:
+    blocks = "\n".join(_DRAW[type(block)](block, page) for block in section.blocks)
+    return f"""<section id="{section.key}">
+<h2><a href="#{section.key}">{number}. {escape(section.title)}</a></h2>
+<p class="headline">{marked(section.headline)}</p>
+{blocks}
+</section>"""
+
+
+def _paragraph(block: Paragraph, page: Page) -> str:
+    return f"<p>{marked(block.text)}</p>"
+
+
+def _formula(block: Formula, page: Page) -> str:
+    return f'<p class="formula">{escape(block.text)}</p>'
+
+
+def _table(block: Table, page: Page) -> str:
+    kinds = [' class="n"' if column.numeric else "" for column in block.columns]
+    titles = zip(block.columns, kinds, strict=True)
+    head = "".join(f'<th scope="col"{kind}>{marked(column.title)}</th>' for column, kind in titles)
+    body = "\n".join(_line(line, kinds) for line in block.lines)
+    return f"<figure>{_caption(block.caption)}<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></figure>"
+
+
+def _line(line: Line, kinds: list[str]) -> str:
+    tone = f' class="{line.tone}"' if line.tone else ""
+    cells = "".join(f"<td{kind}>{marked(cell)}</td>" for cell, kind in zip(line.cells, kinds, strict=True))
+    return f"<tr{tone}>{cells}</tr>"
+
+
+def _bars(block: Bars, page: Page) -> str:
+    longest = max((max(before, after) for _, before, after in block.items), default=0.0) or 1.0
+    scale = (WIDTH - LABEL - NUMBERS) / longest
+    rows = []
+    for index, (word, before, after) in enumerate(block.items):
+        y, tone = index * ROW, "up" if after > before else "down"
+        rows.append(f'<text x="{LABEL - 12}" y="{y + 24}" text-anchor="end">{escape(word)}</text>')
+        rows.append(_bar(LABEL, y + 4, before * scale, "before", f"{before:.1%}", "soft"))
+        rows.append(_bar(LABEL, y + 4 + THICK + 2, after * scale, tone, f"{after:.1%}", ""))
+    said = "; ".join(f"{word} {before:.1%} → {after:.1%}" for word, before, after in block.items)
+    return _chart(f"{block.caption} · {page.legend}", said, rows, len(block.items) * ROW)
+
+
+def _signed(block: Signed, page: Page) -> str:
+    largest = max((abs(value) for _, value, _ in block.items), default=0.0) or 1.0
+    half = (WIDTH - LABEL - NUMBERS) / 2
+    middle, step = LABEL + 40 + half, THICK + 13
+    rows = [f'<line class="axis" x1="{middle:.1f}" x2="{middle:.1f}" y1="0" y2="{len(block.items) * step}"/>']
+    for index, (label, value, number) in enumerate(block.items):
+        y, length, side = index * step + 6, abs(value) / largest * (half - 40), "down" if value < 0 else "up"
+        left = middle - length if value < 0 else middle
+        rows.append(f'<text x="0" y="{y + 12}">{escape(label)}</text>')
+        rows.append(f'<rect class="{side}" x="{left:.1f}" y="{y}" width="{length:.1f}" height="{THICK}"/>')
+        x, anchor = (left - 6, "end") if value < 0 else (middle + length + 6, "start")
+        rows.append(f'<text x="{x:.1f}" y="{y + 12}" text-anchor="{anchor}">{number}</text>')
+    said = "; ".join(f"{label} {number}" for label, _, number in block.items)
+    return _chart(block.caption, said, rows, len(block.items) * step + 4)
+
+
+def _tokens(block: Tokens, page: Page) -> str:
+    spans = "".join(_token(token) for token in block.items)
+    return f'<figure>{_caption(block.caption)}<p class="tokens">{spans}</p></figure>'
+
+
+def _token(token: Token) -> str:
+    side = "up" if token.level > 0 else "down" if token.level < 0 else "still"
+    level = f' style="--level: {round(min(1.0, abs(token.level)) * 70)}%"' if token.level else ""
+    return f'<span class="t {side}"{level} title="{escape(token.said)}">{escape(token.text)}</span><wbr/>'
+
+
+def _verdict(block: Verdict, page: Page) -> str:
+    return f'<p class="check {"passed" if block.ok else "broken"}">{"✓" if block.ok else "✗"} {marked(block.text)}</p>'
+
+
+def _bar(x: float, y: float, length: float, tone: str, number: str, number_tone: str) -> str:
+    kind = f' class="{number_tone}"' if number_tone else ""
+    return (
+        f'<rect class="{tone}" x="{x}" y="{y}" width="{length:.1f}" height="{THICK}" rx="2"/>'
+        f'<text{kind} x="{x + length + 8:.1f}" y="{y + 12}">{number}</text>'
+    )
+
+
+def _chart(caption: str, said: str, rows: list[str], height: int) -> str:
+    drawn = "".join(rows)
+    svg = f'<svg viewBox="0 0 {WIDTH} {height}" width="{WIDTH}" role="img" aria-label="{escape(said)}">{drawn}</svg>'
+    return f"<figure>{_caption(caption)}{svg}</figure>"
+
+
+def _caption(text: str) -> str:
+    return f"<figcaption>{marked(text)}</figcaption>" if text else ""
+
+
+_DRAW: Mapping[type[Block], Callable[[Any, Page], str]] = {
+    Paragraph: _paragraph,
+    Formula: _formula,
+    Table: _table,
+    Bars: _bars,
+    Signed: _signed,
+    Tokens: _tokens,
+    Verdict: _verdict,
+}

@@ -1,0 +1,54 @@
+"""The walk as a page: which sections, in which order."""
+
+from __future__ import annotations
+
+from toishi import __version__
+from toishi.explanation.page.blocks import Page
+from toishi.explanation.toy import story_advantages, story_more, story_start, story_step
+from toishi.explanation.toy.messages import Catalogue
+from toishi.explanation.toy.voice import Voice
+from toishi.explanation.toy.walk import Walk
+
+SECTIONS_OF_ONE = (
+    story_start.overview,
+    story_start.model,
+    story_start.supervised,
+    story_start.answers,
+    story_advantages.advantages,
+    story_advantages.weights,
+    story_step.loss,
+    story_step.gradient,
+    story_step.step,
+    story_step.surprise,
+    story_step.effect,
+)
+SECTIONS_BESIDE = (
+    story_more.kl,
+    story_more.rows,
+    story_more.identity,
+    story_more.adam,
+    story_more.neighbours,
+    story_more.words,
+)
+
+
+def page(walk: Walk, language: str = "en", digits: int = 4) -> Page:
+    """The walk told in one language.
+
+    digits  after the point, in tables
+    Raises ConfigError for a language without a catalogue.
+    """
+    say = Catalogue(language)
+    voice = Voice(say, digits)
+    sections = [section(walk, voice) for section in SECTIONS_OF_ONE]
+    sections += story_more.later(walk, voice)
+    sections += [section(walk, voice) for section in SECTIONS_BESIDE]
+    return Page(
+        language=language,
+        title=say("title", row=story_start.row_title(walk)),
+        lead=say("lead", vocabulary=len(walk.world.words), group=len(walk.answers)),
+        contents=say("contents"),
+        legend=say("before_after"),
+        footer=say("footer", version=__version__),
+        sections=tuple(sections),
+    )

@@ -1,0 +1,34 @@
+"""The optimizer over the policy's masters, and its learning rate at each step."""
+
+from __future__ import annotations
+
+import torch
+
+from toishi.config import OptimizerConfig
+from toishi.policy.policy import Policy
+
+
+def make_optimizer(policy: Policy, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer over the policy's masters, by the configuration."""
+    weights = list(policy.masters.values())
+    if config.name == "sgd":
+        return torch.optim.SGD(weights, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
+    return torch.optim.AdamW(weights, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
+
+
+def learning_rate(config: OptimizerConfig, step: int, total_steps: int) -> float:
+    """Learning rate of step 1, 2, ...: linear warm-up, then constant, linear or cosine decay to 0 after the last step.
+
+    >>> config = OptimizerConfig(lr=1.0, warmup_steps=2, decay="linear")
+    >>> [learning_rate(config, step, 6) for step in (1, 2, 3, 6)]
+    [0.5, 1.0, 1.0, 0.25]
+    """
+    if step <= config.warmup_steps:
+        return config.lr * step / config.warmup_steps
+    left = 1 - (step - 1 - config.warmup_steps) / max(1, total_steps - config.warmup_steps)
+    left = min(1.0, max(0.0, left))
+    if config.decay == "linear":
+        return config.lr * left
+    if config.decay == "cosine":
+        return config.lr * 0.5 * (1 - float(torch.cos(torch.tensor(torch.pi * left, dtype=torch.float64))))
+    return config.lr

@@ -1,0 +1,57 @@
+"""What a trace sees of a step's updates while they run."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from toishi.observing import SeenRow
+from toishi.record.trace import WeightCheck
+from toishi.session import Learner
+from toishi.tracing.checking import autograd_weights
+from toishi.tracing.matrices import MatrixObserver
+from toishi.tracing.probing import Place, next_token_probabilities
+
+
+class StepObserver(MatrixObserver):
+    """Watches rows of the first update as well: next-token probabilities at the places that a trace shows, and token weights.
+
+    probs   place -> probability of every token (V,), under the weights before the step
+    checks  group -> its token weights against autograd
+    """
+
+    def __init__(self, learner: Learner) -> None:
+        super().__init__(learner.policy, learner.optimizer)
+        self.settings = learner.settings
+        self.probs: dict[Place, Tensor] = {}
+        self.checks: dict[int, WeightCheck] = {}
+        self._largest: dict[int, float] = {}
+        self._apart: dict[int, float] = {}
+
+    def row(self, index: int, seen: SeenRow) -> None:
+        """Looks at a row; only those of the first update still have the weights before the step."""
+        if index == 0:
+            self._check(seen)
+            self._keep(seen)
+
+    def _check(self, seen: SeenRow) -> None:
+        group = seen.row.rollouts[0].id.group
+        recorded, found = seen.token_weights_N.tolist(), autograd_weights(seen, self.settings)
+        apart = max((abs(one - other) for one, other in zip(recorded, found, strict=True)), default=0.0)
+        largest = self._largest[group] = max(self._largest.get(group, 0.0), *map(abs, recorded), 0.0)
+        apart = self._apart[group] = max(self._apart.get(group, 0.0), apart)
+        earlier = self.checks[group].compared if group in self.checks else 0
+        self.checks[group] = WeightCheck(
+            group=group, compared=earlier + len(recorded), largest_relative=apart / largest if largest > 0 else apart
+        )
+
+    @torch.no_grad()
+    def _keep(self, seen: SeenRow) -> None:
+        weights = seen.token_weights_N.tolist()
+        for number, rollout in enumerate(seen.row.rollouts):
+            mine = (seen.row.sequence_N == number).nonzero()[:, 0].tolist()
+            places = [token for token, trained in enumerate(rollout.completion.loss_mask) if trained]
+            heaviest = max(range(len(mine)), key=lambda place: abs(weights[mine[place]]), default=None)
+            for place in {0, heaviest} if heaviest is not None else ():
+                probs_V = next_token_probabilities(seen.logits_NV[mine[place]], self.settings.temperature)
+                self.probs[rollout.id, places[place]] = probs_V

@@ -1,0 +1,67 @@
+"""Log-probs of answers, and next-token probabilities at chosen positions, under the policy's weights of the moment."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import torch
+from torch import Tensor
+
+from toishi.ops.logprobs import token_logprobs
+from toishi.packing import PackedRow, pack
+from toishi.policy.policy import Policy
+from toishi.types import Rollout, RolloutId
+from toishi.update import UpdateSettings
+
+Place = tuple[RolloutId, int]
+"""An answer and a position in it."""
+
+
+@dataclass(frozen=True)
+class Probe:
+    """What a forward pass over some answers gave.
+
+    logprobs  one number per token at the sampling temperature, 0 at positions without loss
+    probs     for each asked-for place, the probability of every token of the vocabulary (V,)
+    """
+
+    logprobs: dict[RolloutId, tuple[float, ...]] = field(default_factory=dict)
+    probs: dict[Place, Tensor] = field(default_factory=dict)
+
+
+@torch.no_grad()
+def probe(
+    policy: Policy,
+    rollouts: Sequence[Rollout],
+    settings: UpdateSettings,
+    wanted: Mapping[RolloutId, Sequence[int]] | None = None,
+) -> Probe:
+    """One forward pass over the answers, packed as an update packs them. `wanted` names positions with loss."""
+    found = Probe()
+    for row in packed(policy, rollouts, settings):
+        logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
+        logprobs_N = token_logprobs(logits_NV, row.targets_N, settings.temperature)
+        for number, rollout in enumerate(row.rollouts):
+            mine_n = (row.sequence_N == number).nonzero()[:, 0]
+            places = [token for token, trained in enumerate(rollout.completion.loss_mask) if trained]
+            values = [0.0] * rollout.completion.num_tokens
+            for token, value in zip(places, logprobs_N[mine_n].tolist(), strict=True):
+                values[token] = value
+            found.logprobs[rollout.id] = tuple(values)
+            for token in (wanted or {}).get(rollout.id, ()):
+                logits_V = logits_NV[mine_n[places.index(token)]]
+                found.probs[rollout.id, token] = next_token_probabilities(logits_V, settings.temperature)
+    return found
+
+
+def packed(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> list[PackedRow]:
+    """The rows that an update makes of these answers."""
+    budget = settings.train.micro_batch_tokens
+    return pack(rollouts, shared_prompt=settings.shared_prompt, token_budget=budget, device=policy.device)
+
+
+def next_token_probabilities(logits_V: Tensor, temperature: float) -> Tensor:
+    """Softmax at the sampling temperature, in float32 or better."""
+    precise = logits_V if logits_V.dtype == torch.float64 else logits_V.float()
+    return torch.softmax(precise / temperature, dim=-1)

@@ -1,0 +1,30 @@
+"""Weights and optimizer as they were, in memory: for a step that only at its end shows that it is worth a trace."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from toishi.policy.policy import Policy
+
+
+@dataclass(frozen=True)
+class Snapshot:
+    """A copy of the masters and of the optimizer's state."""
+
+    masters: dict[str, Tensor]
+    optimizer: dict[str, Any]
+
+    @classmethod
+    def take(cls, policy: Policy, optimizer: torch.optim.Optimizer) -> Snapshot:
+        masters = {name: master.detach().clone() for name, master in policy.masters.items()}
+        return cls(masters, copy.deepcopy(optimizer.state_dict()))
+
+    def put_back(self, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
+        """Weights and optimizer are again what they were, bit for bit."""
+        policy.load_masters(self.masters)
+        optimizer.load_state_dict(self.optimizer)

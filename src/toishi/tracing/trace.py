@@ -1,0 +1,173 @@
+"""The trace of a step: its updates are made as always, with a look at the weights from both sides.
+
+Decisions:
+1. The weights before the step are kept as a copy while the updates run. Afterwards the policy looks through either pair of
+   eyes by swapping pointers, so nothing has to be decided before the step: which token is the heaviest is known by then.
+2. Contrast (SFT beside GRPO) costs three backward passes of a group and is made on request only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from toishi.engines.base import Sampling
+from toishi.errors import ConfigError
+from toishi.record.trace import Alternative, Contrast, Trace, TracedPosition
+from toishi.session import Learner
+from toishi.tracing.contrast import contrast
+from toishi.tracing.measuring import Measured, after, before, plan
+from toishi.tracing.observer import StepObserver
+from toishi.tracing.probing import Place
+from toishi.tracing.watched import Watched, sampled, unsampled
+from toishi.types import Group, Prompt, Rollout, Update
+from toishi.update import update_policy
+
+TOP = 5
+Clock = Callable[[str], AbstractContextManager[None]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TraceRequest:
+    """What a trace should hold.
+
+    why       the reason, in words
+    sampling  how the run samples; greedy answers are drawn with its limits
+    other     a prompt outside the step to be watched as well
+    contrast  whether SFT is put beside GRPO, on `group` (None: the group whose rewards differ most)
+    """
+
+    why: str
+    sampling: Sampling
+    other: Prompt | None = None
+    contrast: bool = False
+    group: int | None = None
+
+
+def _no_clock(name: str) -> AbstractContextManager[None]:
+    return nullcontext()
+
+
+def traced_updates(
+    learner: Learner, groups: Sequence[Group], step: int, request: TraceRequest, clock: Clock = _no_clock
+) -> tuple[tuple[Update, ...], Trace]:
+    """The step's updates, and its trace. The weights end where `update_policy` alone would have left them, bit for bit."""
+    observer = StepObserver(learner)
+    with clock("update"):
+        updates = update_policy(learner.policy, learner.optimizer, groups, learner.settings, step=step, observer=observer)
+    with clock("trace"):
+        trace = _trace(learner, groups, step, request, updates, observer)
+    return updates, trace
+
+
+def _trace(
+    learner: Learner,
+    groups: Sequence[Group],
+    step: int,
+    request: TraceRequest,
+    updates: Sequence[Update],
+    observer: StepObserver,
+) -> Trace:
+    policy = learner.policy
+    first = observer.first or {name: master.detach() for name, master in policy.masters.items()}
+    policy.zero_grad()
+    wanted, notes = chosen_positions(groups, updates[0]), []
+    teaching = _teaching_group(groups, updates[0], request.group)
+    with policy.with_weights({name: master.to(policy.compute_dtype) for name, master in first.items()}):
+        watched = sampled(groups) + unsampled(learner, groups, request.sampling, request.other)
+        planned = plan(watched, updates)
+        earlier = before(learner, planned, list(wanted), updates[0], observer.probs)
+    later = after(learner, planned, list(wanted))
+    beside: Contrast | None = None
+    if request.contrast and teaching is not None:
+        beside = contrast(learner, teaching, updates[0], first, _reference(watched, teaching))
+    elif request.contrast:
+        notes.append("no group of the step's first update has rewards that differ, so GRPO has no gradient to put beside SFT's")
+    if request.other is None:
+        notes.append("no prompt outside the step is on record, so none was watched")
+    return Trace(
+        step=step,
+        why=request.why,
+        dtype=str(policy.compute_dtype).removeprefix("torch."),
+        temperature=learner.settings.temperature,
+        failure="",
+        notes=tuple(notes),
+        updates=tuple(observer.totals),
+        positions=tuple(_positions(learner, groups, wanted, earlier, later)),
+        check=None if teaching is None else observer.checks[teaching.rollouts[0].id.group],
+        contrast=beside,
+        texts=tuple(
+            item.traced(learner, earlier.logprobs(item.rollout.id), later.logprobs(item.rollout.id)) for item in watched
+        ),
+        matrices=tuple(observer.matrices),
+    )
+
+
+def _reference(watched: Sequence[Watched], group: Group) -> Rollout | None:
+    number = group.rollouts[0].id.group
+    return next((item.rollout for item in watched if item.kind == "reference" and item.rollout.id.group == number), None)
+
+
+def _teaching_group(groups: Sequence[Group], update: Update, asked: int | None) -> Group | None:
+    """The asked-for group, or the one whose rewards differ most, among those that the update computed.
+
+    Raises ConfigError when the asked-for one was not computed.
+    """
+    computed = {stream.rollout.group for stream in update.streams if stream.computed}
+    able = [group for group in groups if group.rollouts[0].id.group in computed and not group.is_tied]
+    if asked is None:
+        return max(able, key=_spread, default=None)
+    for group in able:
+        if group.rollouts[0].id.group == asked:
+            return group
+    raise ConfigError(
+        f"group {asked} cannot be put beside SFT: it needs rewards that differ and a part in the step's first update; "
+        f"able groups: {', '.join(str(group.rollouts[0].id.group) for group in able) or 'none'}"
+    )
+
+
+def _spread(group: Group) -> float:
+    rewards = [reward for reward in group.rewards if reward is not None]
+    return max(rewards) - min(rewards)
+
+
+def chosen_positions(groups: Sequence[Group], update: Update) -> dict[Place, tuple[str, float]]:
+    """For each answer its first token, and its heaviest one in the update: place -> (why, token weight)."""
+    streams = {stream.rollout: stream.token_weight for stream in update.streams if stream.computed}
+    chosen: dict[Place, tuple[str, float]] = {}
+    for rollout in (rollout for group in groups for rollout in group.rollouts):
+        trained = [token for token, has_loss in enumerate(rollout.completion.loss_mask) if has_loss]
+        weights = streams.get(rollout.id)
+        if trained and weights:
+            heaviest = max(trained, key=lambda token: abs(weights[token]))
+            chosen[rollout.id, heaviest] = ("heaviest", weights[heaviest])
+        if trained:
+            chosen[rollout.id, trained[0]] = ("first", weights[trained[0]] if weights else 0.0)
+    return chosen
+
+
+def _positions(
+    learner: Learner, groups: Sequence[Group], wanted: dict[Place, tuple[str, float]], earlier: Measured, later: Measured
+) -> Iterator[TracedPosition]:
+    answers = {rollout.id: rollout.completion for group in groups for rollout in group.rollouts}
+    for (id_, token), (why, weight) in sorted(wanted.items()):
+        own = answers[id_].token_ids[token]
+        yield TracedPosition(
+            group=id_.group,
+            member=id_.member,
+            token=token,
+            why="first" if why == "first" else "heaviest",
+            token_weight=weight,
+            alternatives=tuple(_alternatives(learner, own, earlier.probs((id_, token)), later.probs((id_, token)))),
+        )
+
+
+def _alternatives(learner: Learner, own: int, before_V: Tensor, after_V: Tensor) -> Iterator[Alternative]:
+    likeliest = [torch.topk(probs_V, min(TOP, len(probs_V))).indices.tolist() for probs_V in (before_V, after_V)]
+    for token in dict.fromkeys([own, *likeliest[0], *likeliest[1]]):
+        (text,) = learner.renderer.pieces([token])
+        yield Alternative(token_id=token, text=text, before=float(before_V[token]), after=float(after_V[token]))
