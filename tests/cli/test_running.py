@@ -137,7 +137,7 @@ def test_a_folder_that_holds_something_is_left_alone(finished: Finished, recipe:
     before = (finished.folder / "metrics.jsonl").read_bytes()
     ended = toishi("train", recipe, "--out", finished.folder)
     assert ended.code == 1
-    assert "already holds something" in ended.err
+    assert "already holds a run" in ended.err
     assert (finished.folder / "metrics.jsonl").read_bytes() == before
 
 
