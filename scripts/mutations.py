@@ -119,16 +119,16 @@ FAULTS = (
     Fault(
         "temperature forgotten in training",
         "update.py",
-        "logprobs_and_entropy(logits_NV, row.targets_N, temperature)",
-        "logprobs_and_entropy(logits_NV, row.targets_N, 1.0)",
+        "logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, row.targets_N, settings.temperature)",
+        "logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, row.targets_N, 1.0)",
         UPDATE,
     ),
     Fault("temperature forgotten in sampling", "engines/torch.py", " / sampling.temperature", " / 1.0", "tests/engines"),
     Fault(
         "reference follows the policy",
         "policy/policy.py",
-        "weight.data = self._reference[name]",
-        "weight.data = current[name]",
+        "        with self.with_weights(self._reference):",
+        "        with self.with_weights({name: weight.data for name, weight in self._trained.items()}):",
         UPDATE,
     ),
     Fault(
@@ -176,7 +176,7 @@ FAULTS = (
     Fault(
         "resume forgets Adam",
         "session.py",
-        '    session.optimizer.load_state_dict(saved.state["optimizer"])\n',
+        '    learner.optimizer.load_state_dict(saved.state["optimizer"])\n',
         "",
         "tests/test_loop.py",
     ),
