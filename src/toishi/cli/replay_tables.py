@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -78,7 +79,13 @@ def _table(report: ReplayReport) -> Table:
         table.add_column(name, justify="left" if name in ("link", "") else "right")
     for name, row in rows.items():
         if row.compared:
-            table.add_row(name, f"{row.compared:,}", f"{row.same_bits:,}", f"{row.largest:.3g}", "" if row.ok else "differs")
+            table.add_row(
+                name,
+                f"{row.compared:,}",
+                f"{row.same_bits:,}",
+                f"{row.largest:.3g}" if math.isfinite(row.largest) else "-",
+                "" if row.ok else "differs",
+            )
     return table
 
 

@@ -49,7 +49,7 @@ def any_row(draw: DrawFn) -> Algorithm:
         "off_policy": draw(st.sampled_from(["none", "truncated_importance", "mask"])),
     }
     kl = draw(st.sampled_from(["none", "k2", "k3", "ratio_k3", "k1_in_reward"]))
-    if row.scale != "group_mean" or kl != "k1_in_reward":
+    if (row.scale != "group_mean" and row.policy_term) or kl != "k1_in_reward":  # the rows that refuse KL in the reward
         changes |= {"kl": kl, "kl_coef": 0.0 if kl == "none" else draw(st.floats(0.01, 1.0))}
     return row_with(row, changes)
 
