@@ -138,7 +138,7 @@ FAULTS = (
         "{name: weight.detach() for name, weight in self._trained.items()}",
         UPDATE,
     ),
-    Fault("bf16 weights not published", "update.py", "    policy.publish()\n", "", "tests/policy/test_policy.py"),
+    Fault("bf16 weights not published", "update.py", "    policy.publish()\n", "", UPDATE),
     Fault(
         "gradient of the last row only",
         "policy/policy.py",

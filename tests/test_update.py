@@ -219,6 +219,17 @@ def test_bf16_gradients_are_summed_in_fp32_masters() -> None:
     assert distance(many.double(), exact) < 0.05
 
 
+def test_the_next_sample_comes_from_the_updated_weights() -> None:
+    """In bf16 the step is made on the masters; the weights that sample and differentiate must follow."""
+    policy = tiny_policy(dtype=torch.bfloat16)
+    before = {name: weight.detach().clone() for name, weight in policy.module.named_parameters()}
+    run_update(two_groups(), settings("grpo", lr=1.0), policy)
+    weights = dict(policy.module.named_parameters())
+    assert any(not torch.equal(before[name], weights[name]) for name in policy.masters)
+    for name, master in policy.masters.items():
+        assert torch.equal(weights[name], master.to(torch.bfloat16))
+
+
 def test_clipping_scales_the_whole_gradient() -> None:
     free = gradient(two_groups(), settings("grpo", lr=1.0))
     limit = float(free.norm()) / 4
