@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import signal
+import sys
 import threading
 from types import FrameType
 from typing import Any
 
 
 class Stopper:
-    """Inside the context, the first signal only sets `requested`. Outside the main thread it does nothing."""
+    """Inside the context, the first signal only sets `requested` and says so. Outside the main thread it does nothing."""
 
     def __init__(self) -> None:
         self.requested = False
@@ -25,6 +26,7 @@ class Stopper:
         if self.requested:
             raise KeyboardInterrupt
         self.requested = True
+        print("finishing this step, then saving; once more ends at once and loses the step", file=sys.stderr, flush=True)
 
     def __exit__(self, *exception: object) -> None:
         for number, handler in self._previous.items():

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import shutil
+import subprocess
+import sys
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -95,6 +98,23 @@ def test_after_a_resume(tiny: Path, tmp_path: Path) -> None:
     loop.resume(folder)
     assert Run.open(folder).steps == (1, 2, 3, 4, 5)
     assert_all_steps_come_out_again(folder)
+
+
+def test_a_fresh_process_knows_the_machine_that_the_run_was_made_on(made: Path) -> None:
+    """Nothing has loaded torch yet when the plan is made."""
+    script = (
+        "import sys; from toishi.record import Run; from toishi.replay.plan import plan_replay; "
+        "assert 'torch' not in sys.modules; print(plan_replay(Run.open(__import__('pathlib').Path(sys.argv[1])), 2).elsewhere)"
+    )
+    source = str(Path(loop.__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", script, str(made)],
+        env=os.environ | {"PYTHONPATH": source},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.stdout.strip() == "()", done.stdout + done.stderr
 
 
 def test_the_nearest_checkpoint_is_taken(made: Path) -> None:

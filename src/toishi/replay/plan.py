@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -77,6 +78,7 @@ def plan_replay(run: Run, step: int) -> ReplayPlan:
         raise RecordError(f"the record is damaged, so nothing was done again: {fault}. Restore it from a copy")
     seconds: list[float | None] = [run.line(number).get("time/update_s") for number in range(start + 1, step + 1)]
     known = [value for value in seconds if value is not None]
+    import_module("torch")  # what torch knows of the machine is part of the comparison, and is only told once it is loaded
     here = environment()
     return ReplayPlan(
         step=step,
