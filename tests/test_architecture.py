@@ -15,9 +15,9 @@ MAX_FUNCTION_LINES = 60
 
 LAYERS: dict[int, tuple[str, ...]] = {
     0: ("types", "errors", "options", "stopping"),
-    1: ("ops",),
-    2: ("algorithms", "config"),
-    3: ("policy", "engines", "tasks", "rewards", "packages", "record"),
+    1: ("ops", "isolation"),
+    2: ("algorithms", "config", "answers"),
+    3: ("policy", "engines", "tasks", "rewards", "judging", "packages", "record"),
     4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "explanation"),
     5: (
         *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health", "forecast", "memory", "sampler"),
@@ -33,6 +33,9 @@ LAYER_OF = {part: layer for layer, parts in LAYERS.items() for part in parts}
 # an update packs its own micro-batches. Layer 5 is the loop and its measurements, which belong together.
 PEERS = {
     ("engines", "policy"),
+    ("rewards", "judging"),
+    ("judging", "policy"),
+    ("judging", "engines"),
     ("update", "packing"),
     ("update", "observing"),
     ("observing", "packing"),
@@ -45,6 +48,8 @@ FREE_LAYERS = {5, 6, 7}
 ONLY: dict[str, frozenset[str]] = {
     "record": frozenset({"types", "errors"}),
     "explanation": frozenset({"types", "errors", "ops", "algorithms", "record"}),
+    "isolation": frozenset({"errors"}),
+    "answers": frozenset({"errors", "isolation"}),
     "ops": frozenset(),
     "types": frozenset(),
     "errors": frozenset(),

@@ -1,0 +1,1 @@
+"""Reading golds and answers by type, and comparing them."""
