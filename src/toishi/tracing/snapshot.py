@@ -25,6 +25,6 @@ class Snapshot:
         return cls(masters, copy.deepcopy(optimizer.state_dict()))
 
     def put_back(self, policy: Policy, optimizer: torch.optim.Optimizer) -> None:
-        """Weights and optimizer are again what they were, bit for bit."""
+        """Weights and optimizer are again what they were, bit for bit. May be done more than once."""
         policy.load_masters(self.masters)
-        optimizer.load_state_dict(self.optimizer)
+        optimizer.load_state_dict(copy.deepcopy(self.optimizer))  # the optimizer would go on in the copy's own tensors
