@@ -14,6 +14,7 @@ import pytest
 import toishi
 from tests.tiny import save_tiny
 from toishi.api import read_recipe
+from toishi.explanation.chain.model import Chain
 from toishi.given import given_objects, with_given
 from toishi.rewards import FunctionReward
 from toishi.session import gather
@@ -128,6 +129,17 @@ def test_explain_prints_and_returns(run: Path, capsys: pytest.CaptureFixture[str
     step = toishi.explain(run, step=1)
     assert "letters" in capsys.readouterr().out
     assert step.as_dict()["step"] == 1
+
+
+def test_one_answer_is_followed_through_every_link(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    chain = toishi.explain(run, 1, group=0, member=1)
+    assert isinstance(chain, Chain)
+    assert (chain.group, chain.member, chain.broken) == (0, 1, None)
+    assert "#1" in capsys.readouterr().out
+    with pytest.raises(toishi.ConfigError, match="belong to a step"):
+        toishi.explain(run, group=0)
+    with pytest.raises(toishi.ConfigError, match="has no group 99"):
+        toishi.explain(run, 1, group=99, quiet=True)
 
 
 def test_a_recipe_may_be_a_name_a_path_a_mapping_or_a_config(tmp_path: Path) -> None:

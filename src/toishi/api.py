@@ -16,7 +16,11 @@ from toishi.config import Config, load_config
 from toishi.consoles import make_console
 from toishi.display import Display
 from toishi.errors import ConfigError
+from toishi.explanation.chain.build import explain_chain
+from toishi.explanation.chain.model import Chain
+from toishi.explanation.chain.story import TERMINAL_ROWS, page
 from toishi.explanation.overview import OverviewView, overview, render_overview
+from toishi.explanation.page.render_terminal import render
 from toishi.explanation.render import render_step
 from toishi.explanation.step import StepView, step_report
 from toishi.given import given_objects, with_given
@@ -74,18 +78,30 @@ def resume(
     return loop.resume(_folder(folder), _display(quiet), given_objects(task, rewards))
 
 
-def explain(folder: str | Path, step: int | None = None, *, quiet: bool = False) -> OverviewView | StepView:
-    """A run step by step, or one of its steps in full: scores, rewards, baselines, advantages, token weights.
+def explain(
+    folder: str | Path, step: int | None = None, *, group: int | None = None, member: int | None = None, quiet: bool = False
+) -> OverviewView | StepView | Chain:
+    """A run step by step, one of its steps in full, or one group or answer of it followed through every link.
 
-    Raises RecordError when the folder is no run, or has no such step.
+    step            scores, rewards, baselines, advantages and token weights of this step
+    group, member   the chain from the scores to the changed probabilities; `Chain.broken` names the first link that does not
+                    follow from those before it
+    Raises RecordError when the folder is no run or has no such step, ConfigError when the step has no such group or member.
     """
-    if step is not None and (isinstance(step, bool) or not isinstance(step, int)):
-        raise ConfigError(f"step: expected a whole number, got {step!r:.80} (a {type(step).__name__})")
+    for name, value in (("step", step), ("group", group), ("member", member)):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int)):
+            raise ConfigError(f"{name}: expected a whole number, got {value!r:.80} (a {type(value).__name__})")
+    if step is None and (group, member) != (None, None):
+        raise ConfigError("group and member belong to a step; give step= as well")
     run, console = Run.open(_folder(folder)), make_console(quiet=quiet)
     if step is None:
         whole = overview(run)
         render_overview(whole, console)
         return whole
+    if (group, member) != (None, None):
+        chain = explain_chain(run, step, group=group, member=member)
+        render(page(chain, "en", TERMINAL_ROWS), console)
+        return chain
     view = step_report(run, step)
     render_step(view, console)
     return view

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from rich import box
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -74,9 +75,10 @@ def _table(report: ReplayReport) -> Table:
     rows: dict[str, _Row] = {}
     for link in report.links:
         rows.setdefault(link.link, _Row()).add(link)
-    table = Table(show_edge=False, pad_edge=False, title=f"steps done again: {_steps(report.steps)}", title_justify="left")
+    title = f"steps done again: {_steps(report.steps)}"
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, title_justify="left")
     for name in ("link", "compared", "same bits", "largest distance", ""):
-        table.add_column(name, justify="left" if name in ("link", "") else "right")
+        table.add_column(name, justify="left" if name in ("link", "") else "right", no_wrap=True)
     for name, row in rows.items():
         if row.compared:
             table.add_row(

@@ -26,8 +26,8 @@ _STEP_COLUMNS = {
     "tokens": ("answers/mean_tokens", "{:.1f}"),
     "entropy": ("entropy/mean_nats", "{:.3f}"),
     "grad norm": ("update/grad_norm", "{:.3g}"),
-    "sampler gap": ("sampler_gap/mean_abs", "{:.1e}"),
-    "seconds": ("time/step_s", "{:.1f}"),
+    "gap": ("sampler_gap/mean_abs", "{:.1e}"),
+    "s": ("time/step_s", "{:.1f}"),
 }
 
 
@@ -101,6 +101,7 @@ def render_overview(view: OverviewView, console: Console) -> None:
     if curve:
         _print(console, curve)
         console.print(_steps_table(view.steps))
+        _print(console, "mixed: groups whose rewards differ; gap: mean |log-prob(sampler) - log-prob(trainer)|; s: seconds")
     if view.evaluations:
         _print(console, "held-out evaluations (95% intervals)", style="bold")
         console.print(_evaluations_table(view.evaluations))
@@ -118,7 +119,7 @@ def _steps_table(steps: Sequence[Mapping[str, Any]]) -> Table:
     """At most MAX_LINES lines, evenly spread; the trend column has one character for each of the last steps up to that line."""
     every = max(1, -(-len(steps) // MAX_LINES))
     title = f"every {every}th step" if every > 1 else None
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, title=title, title_justify="left")
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1), title=title, title_justify="left")
     columns = {name: column for name, column in _STEP_COLUMNS.items() if any(step.get(column[0]) is not None for step in steps)}
     for name in ("step", *columns, "trend"):
         table.add_column(name, justify="left" if name == "trend" else "right", no_wrap=True)

@@ -21,7 +21,7 @@ def render_step(view: StepView, console: Console) -> None:
     """Prints a step: its sentence, the formula, and a table for each group."""
     _print(console, Text(view.sentence, style="bold"))
     _print(console, Text(view.formula))
-    _print(console, Text("Σ weight: sum over the answer's tokens of d loss / d logprob; below 0 makes the answer more likely"))
+    _print(console, Text("push: -Σ d loss / d logprob over the answer's tokens; above 0 makes the answer more likely"))
     for group in view.groups:
         render_group(group, console)
 
@@ -59,7 +59,7 @@ def _table(group: GroupView, width: int) -> Table:
     table.add_column("answer", ratio=1, no_wrap=True, overflow="ellipsis", min_width=_MIN_ANSWER_WIDTH)
     for name in own_columns or ["scores"]:
         table.add_column(_reward_header(name, group.members), justify="right", overflow="fold")
-    for name in ("reward", "advantage", "Σ weight", "tokens"):
+    for name in ("reward", "advantage", "push", "tokens"):
         table.add_column(name, justify="right", no_wrap=True)
     table.add_column("ended", no_wrap=True)
     for member in group.members:
@@ -80,7 +80,7 @@ def _cells(member: MemberView, own_columns: Sequence[str]) -> list[Text]:
         *scores,
         _number(member.reward, ".3f"),
         _advantage(member.advantage),
-        _number(member.weight_sum, "+.4f"),
+        _number(None if member.weight_sum is None else -member.weight_sum, "+.4f"),
         str(member.num_tokens),
         _ENDED[member.status],
     ]
