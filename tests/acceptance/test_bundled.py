@@ -53,8 +53,9 @@ class JudgeWithOneFailure:
         return [(self._judge(prompt, completion),) for completion in completions]
 
     def _judge(self, prompt: Prompt, completion: Completion) -> Judgement:
-        self.calls.append(completion.text)
-        if len(self.calls) == self.failing:
+        if any(completion.token_ids):  # what is made up before the start has no tokens of its own
+            self.calls.append(completion.text)
+        if len(self.calls) == self.failing and any(completion.token_ids):
             return Judgement(value=None, status="failed", reason="timed out after 30 s")
         found = str(prompt.gold) in completion.text
         score = 9 if found else 1 + len(self.calls) % 3

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
+
 import pytest
 import torch
 
@@ -110,3 +113,14 @@ def test_load_masters_restores_bits() -> None:
     for name, master in made.masters.items():
         assert torch.equal(master, saved[name])
         assert torch.equal(weights[name], saved[name].to(torch.bfloat16))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_a_policy_that_nobody_holds_is_freed(dtype: torch.dtype) -> None:
+    """Else every run of a notebook would keep its model until the process ends."""
+    made = policy(dtype)
+    loss(made, [1, 2, 3]).backward()  # type: ignore[no-untyped-call]
+    gone = weakref.ref(made)
+    del made
+    gc.collect()
+    assert gone() is None

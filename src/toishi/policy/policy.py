@@ -11,6 +11,7 @@ Decisions:
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -49,9 +50,15 @@ class Policy:
         self._reference: dict[str, Tensor] | None = None
 
     def _move_gradient(self, name: str) -> Any:
+        # A hook lives in the weight, where Python's garbage collector cannot see it: if it held the policy, neither would ever
+        # be freed, and every run in a process would keep its model.
+        policy = weakref.ref(self)
+
         def move(weight: Tensor) -> None:
+            owner = policy()
+            assert owner is not None
             assert weight.grad is not None
-            master = self.masters[name]
+            master = owner.masters[name]
             gradient = weight.grad.to(master.dtype)
             master.grad = gradient if master.grad is None else master.grad.add_(gradient)
             weight.grad = None
