@@ -43,6 +43,7 @@ def pages() -> dict[Path, str]:
         docs / "algorithms" / "index.md": algorithms_index(),
         docs / "metrics.md": metrics_page(),
         docs / "recipes.md": recipes_page(),
+        docs / "rewards.md": rewards_page(),
         docs / "health.md": health_page(),
         docs / "run-folder.md": schema_markdown(),
         Path("README.md"): readme((ROOT / "README.md").read_text(encoding="utf-8")),
@@ -132,6 +133,47 @@ def recipes_page() -> str:
     )
 
 
+REWARDS_INTRO = """# Rewards
+
+What judges answers. A recipe lists them by name, each with its options and how it enters the sum:
+
+```yaml
+rewards:
+  - {name: gym}
+  - {name: language, language: en, weight: 0.2}
+  - {name: brief, kind: soft_overlong, max_tokens: 512, ramp_tokens: 128}
+```
+
+- A wrong answer is 0. A judgement that failed is never 0: the answer leaves the baseline, and the failure is counted.
+- What a reward cannot tell it abstains from: that part is left out of the sum.
+- What can be known before the start is refused before the start: golds that cannot be read, missing columns and packages.
+- `toishi check` tries the rewards on made-up answers and lists what it paid for.
+
+Every option with its meaning: [recipes](recipes.md). How several become one number: [composition](rewards-composition.md).
+How answers are read and compared: [answers](answers.md). Programs: [sandbox](sandbox.md). Models that judge: [judge](judge.md).
+A function of your own: [own reward](own-reward.md).
+
+"""
+PAYS = "| reward | what it pays | options | traps |\n|---|---|---|---|\n"
+
+
+def rewards_page() -> str:
+    """docs/rewards.md: one line a reward."""
+    return REWARDS_INTRO + PAYS + "".join(_reward_line(name, cls) for name, cls in REWARDS.items())
+
+
+def _reward_line(name: str, cls: Any) -> str:
+    paragraphs = (inspect.getdoc(cls) or "").split(">>>")[0].split("\n\n")
+    traps = next((text.removeprefix("Traps: ") for text in paragraphs if text.startswith("Traps: ")), "")
+    options = ", ".join(f"`{field.name}`" for field in dataclasses.fields(cls) if field.init and field.name != "name")
+    return f"| `{name}` | {_one_line(paragraphs[0])} | {options or '–'} | {_one_line(traps[:1].upper() + traps[1:]) or '–'} |\n"
+
+
+def _one_line(text: str) -> str:
+    """A paragraph for a cell of a table."""
+    return " ".join(text.replace("<", "&lt;").replace("|", "\\|").split())
+
+
 def fields_table(model: type[BaseModel]) -> str:
     """Key, type, default and meaning of a section; sections inside it have tables of their own."""
     lines = []
@@ -203,7 +245,7 @@ def type_name(annotation: Any) -> str:
         return "section"
     if callable(annotation) and origin:
         return "function"
-    return TYPES[annotation]
+    return TYPES.get(annotation, f"a {annotation.__name__}")
 
 
 def _default(field: FieldInfo) -> str:

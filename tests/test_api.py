@@ -15,6 +15,8 @@ import toishi
 from tests.tiny import save_tiny
 from toishi.api import read_recipe
 from toishi.explanation.chain.model import Chain
+from toishi.explanation.overview import OverviewView
+from toishi.explanation.step import StepView
 from toishi.given import given_objects, with_given
 from toishi.rewards import FunctionReward
 from toishi.session import gather
@@ -124,9 +126,11 @@ def test_no_reward_at_all_is_refused(recipe: dict[str, Any], tmp_path: Path) -> 
 
 def test_explain_prints_and_returns(run: Path, capsys: pytest.CaptureFixture[str]) -> None:
     whole = toishi.explain(run, quiet=True)
+    assert isinstance(whole, OverviewView)
     assert capsys.readouterr().out == ""
     assert whole.as_dict()["algorithm"] == "grpo"
     step = toishi.explain(run, step=1)
+    assert isinstance(step, StepView)
     assert "letters" in capsys.readouterr().out
     assert step.as_dict()["step"] == 1
 

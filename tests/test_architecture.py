@@ -15,13 +15,13 @@ MAX_FUNCTION_LINES = 60
 
 LAYERS: dict[int, tuple[str, ...]] = {
     0: ("types", "errors", "options", "stopping"),
-    1: ("ops", "isolation"),
+    1: ("ops", "isolation", "quiet"),
     2: ("algorithms", "config", "answers"),
     3: ("policy", "engines", "tasks", "rewards", "judging", "packages", "record"),
     4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "explanation"),
     5: (
         *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health", "forecast", "memory", "sampler"),
-        *("provenance", "recorded", "resuming"),
+        *("provenance", "recorded", "resuming", "rejudging"),
         *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing"),
     ),
     6: ("recipes", "api"),

@@ -5,6 +5,8 @@ from __future__ import annotations
 import io
 import re
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from rich.console import Console
@@ -62,6 +64,23 @@ def test_a_terminal_has_a_live_line_with_reward_speed_and_time_left(config: Conf
     text = shown(config, tmp_path / "run", terminal=True, width=100)
     assert "step 3/3" in text
     assert re.search(r"reward \d\.\d\d · held-out \d\.\d\d · \d+ tokens/s · \d+ s left", text)
+
+
+def test_slow_rewards_show_how_far_they_are(config: Config, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toishi.display.SLOW_SCORING_S", 0.0)
+    display = Display(Console(file=io.StringIO(), force_terminal=True, width=100))
+    session: Any = SimpleNamespace(config=config, step=1)
+    with display.progress(session):
+        assert display._progress is not None
+        (task,) = display._progress.tasks
+        with display.scoring() as judged:
+            judged("judge", 2, 4)
+            judged("number", 4, 4)
+            assert task.description == "step 1/3 · judging judge 2/4"
+            judged("judge", 4, 4)
+            assert task.description == "step 1/3"
+    with Display.silent().scoring() as judged:
+        judged("judge", 1, 4)
 
 
 def test_a_pipe_gets_plain_lines(config: Config, tmp_path: Path) -> None:

@@ -190,7 +190,7 @@ def test_numpy_and_whole_numbers_become_floats() -> None:
 
 
 def test_one_weight_per_reward() -> None:
-    with pytest.raises(ValueError, match="argument 2 is longer"):
+    with pytest.raises(ValueError, match="argument 2 is shorter"):
         score_groups([group_of("x")], [scripted("a", 1.0)], [1.0, 2.0])
 
 
@@ -214,7 +214,8 @@ def test_no_groups() -> None:
 def test_the_summary_by_hand() -> None:
     rewards = [scripted("a", 1.0, 0.0, None, FAILED), scripted("b", 2.0, None, None, None)]
     groups = score_groups([group_of("w", "x", "y", "z")], rewards, [1.0, 1.0])
-    assert scoring_summary(groups) == {
+    found = scoring_summary(groups)
+    expected = {
         "rewards/a/mean": 0.5,
         "rewards/a/std": pytest.approx(0.5**0.5),  # sqrt(((1 - .5)^2 + (0 - .5)^2) / (2 - 1))
         "rewards/a/failed": 1,
@@ -224,6 +225,7 @@ def test_the_summary_by_hand() -> None:
         "rewards/b/failed": 0,
         "rewards/b/abstained": 3,
     }
+    assert {key: found[key] for key in expected} == expected
     nothing = score_groups([group_of("w")], [scripted("a", None)], [1.0])
     assert scoring_summary(nothing)["rewards/a/mean"] is None
 
@@ -294,3 +296,35 @@ def test_the_dry_run_without_golds() -> None:
 def test_the_dry_run_stops_at_a_broken_contract() -> None:
     with pytest.raises(RewardError, match="returned a float"):
         dry_run([FunctionReward.from_callable(lambda completions: 1.0, name="mine")], [1.0], GOLDS)
+
+
+class Unsteady:
+    """A judge: it may say something else when it is asked again. `failing` of its first answers get no score."""
+
+    name = "judge"
+    columns = ()
+
+    def __init__(self, failing: int) -> None:
+        self.left = failing
+
+    def score_group(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Judgement, ...]]:
+        return [(self._judged(),) for _ in completions]
+
+    def score_group_again(self, prompt: Prompt, completions: Sequence[Completion], repeat: int) -> list[tuple[Judgement, ...]]:
+        return self.score_group(prompt, completions)
+
+    def _judged(self) -> Judgement:
+        self.left -= 1
+        failed = Judgement(value=None, status="failed", reason="no JSON in the reply", kind="no_json")
+        return failed if self.left >= 0 else Judgement(value=0.5)
+
+
+def test_one_unreadable_reply_of_a_judge_is_a_warning() -> None:
+    tried = dry_run([Unsteady(failing=1)], [1.0], GOLDS)
+    assert tried.errors == ()
+    assert "no JSON in the reply" in tried.warnings[0]
+
+
+def test_a_judge_that_never_answers_forbids_the_start() -> None:
+    (error,) = dry_run([Unsteady(failing=100)], [1.0], GOLDS).errors
+    assert "no JSON in the reply" in error

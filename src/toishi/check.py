@@ -23,6 +23,7 @@ from toishi.memory import MemoryEstimate, ModelShape, estimate_memory, free_memo
 from toishi.preflight import Finding, Preflight, preflight
 from toishi.rendering import render_all
 from toishi.rewards.base import Reward
+from toishi.rewards.hooks import closing
 from toishi.rollout import sample_groups
 from toishi.sampler import Sampler
 from toishi.scoring import DryRunRow, score_groups
@@ -37,6 +38,7 @@ class CheckReport:
     """What was found; the parts that could not be looked at (because an earlier one failed) are None or empty.
 
     rendered  which prompts were rendered, in words
+    notes     what the rewards say of themselves: limits that hold here, what a probe found
     dry_run   what the rewards said of made-up answers to one real row
     examples  (text, reward, cut at the limit) of one sampled group's answers to `example_prompt`
     """
@@ -46,6 +48,7 @@ class CheckReport:
     num_train: int | None = None
     num_heldout: int = 0
     rows_checked: int = 0
+    notes: tuple[str, ...] = ()
     dry_run: tuple[DryRunRow, ...] = ()
     model: dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
@@ -83,8 +86,10 @@ def check(config: Config, *, with_model: bool = True) -> CheckReport:
     if found.dry_run is not None:
         first = found.dry_run.rows[0].prompt.id
         report.dry_run = tuple(row for row in found.dry_run.rows if row.prompt.id == first)
-    if with_model and found.task is not None:
-        _check_model(report, found.task, found)
+    report.notes = found.notes
+    with closing(found.rewards or ()):
+        if with_model and found.task is not None:
+            _check_model(report, found.task, found)
     return report
 
 
@@ -154,7 +159,7 @@ def _check_signal(report: CheckReport, sampler: Sampler, task: Task, rewards: Se
     size = config.train.group_size
     try:
         groups = sample_groups(prompts, sampler.engine, sampling_of(config), seed=config.seed, step=0, group_size=size)
-        groups = score_groups(groups, rewards, [reward.weight for reward in config.rewards])
+        groups = score_groups(groups, rewards, config.rewards)
     except ToishiError as error:
         report.error("sampling", str(error))
         return

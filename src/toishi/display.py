@@ -9,7 +9,8 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -43,6 +44,7 @@ if TYPE_CHECKING:
     from toishi.types import StepReport
 
 RUNNING_MEAN_STEPS = 5
+SLOW_SCORING_S = 1.0
 _ALARM_STYLE = {"note": "dim", "warn": "yellow", "stop": "bold red"}
 
 
@@ -64,6 +66,8 @@ class Display:
     def started(self, session: Session) -> None:
         """Says in words what is about to happen."""
         self._print(facts_table(plan(session)))
+        for note in session.notes:
+            self._print(Text(note, style="dim"))
         for notice in session.notices:
             self.console.print(Text.assemble(("warning: ", "bold yellow"), (notice, "yellow")))
 
@@ -75,6 +79,8 @@ class Display:
         left = f"{steps - session.step} of {steps} steps to go" if session.step < steps else "it has done all of its steps"
         self._print(Text(f"Going on after step {session.step}: {left}.", style="bold"))
         self._print(facts_table(plan(session)))
+        for note in session.notes:
+            self._print(Text(note, style="dim"))
 
     def notice(self, text: str) -> None:
         """Something about the run that a person should know before it goes on."""
@@ -122,6 +128,22 @@ class Display:
                 yield
             return
         yield
+
+    @contextmanager
+    def scoring(self) -> Iterator[Callable[[str, int, int], None]]:
+        """Gives what to call as answers are judged: (reward's name, judged, in all). Slow rewards show in the live line."""
+        started, counts = time.monotonic(), dict[str, tuple[int, int]]()
+
+        def judged(name: str, done: int, total: int) -> None:
+            counts[name] = (done, total)
+            if self._progress is not None and time.monotonic() - started > SLOW_SCORING_S:
+                waiting = [f"{reward} {done}/{total}" for reward, (done, total) in counts.items() if done < total]
+                self._progress.update(self._bar, description=f"{before} · judging {', '.join(waiting)}" if waiting else before)
+
+        before = self._progress.tasks[0].description if self._progress is not None else ""
+        yield judged
+        if self._progress is not None:
+            self._progress.update(self._bar, description=before)
 
     def evaluation(self, session: Session, found: Evaluation) -> None:
         """One line for a held-out measurement."""

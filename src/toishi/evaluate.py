@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from typing import Any, Literal
 
+from toishi.algorithms.terms import Term
 from toishi.engines.base import Engine, Sampling
 from toishi.errors import RecordError
 from toishi.ops.stats import Interval, mean_interval, paired_difference
@@ -105,7 +106,7 @@ def evaluate(
     engine: Engine,
     prompts: Sequence[Prompt],
     rewards: Sequence[Reward],
-    weights: Sequence[float],
+    terms: Sequence[Term | float],
     sampling: Sampling,
     *,
     samples: int,
@@ -115,7 +116,7 @@ def evaluate(
     """Sample `samples` answers to each rendered prompt (one if greedy), score them, summarise."""
     count = 1 if sampling.greedy else samples
     groups = sample_groups(prompts, engine, sampling, seed=seed, step=step, group_size=count, stream=EVALUATION_STREAM)
-    groups = score_groups(groups, rewards, weights)
+    groups = score_groups(groups, rewards, terms)
     return summarise(groups, sampling, step=step, samples=count)
 
 

@@ -31,8 +31,9 @@ from toishi.ops.checksum import weights_checksum
 from toishi.policy.saving import save_model
 from toishi.record.writer import RunWriter
 from toishi.resuming import reopen
+from toishi.rewards.hooks import closing, usage_of
 from toishi.rollout import sample_groups
-from toishi.scoring import score_groups, scoring_summary
+from toishi.scoring import score_groups, scoring_summary, usage_since
 from toishi.session import Session, gather, sampling_of, start
 from toishi.stopping import Stopper
 from toishi.tracing.live import keep_trace, live_updates, refused_trace
@@ -57,18 +58,21 @@ def train(
     display = display or Display.silent()
     materials = gather(config, given)
     target = Path(folder) if folder is not None else new_folder(config)
-    with display.waiting("loading the model"):
-        session = start(config, materials, target)
-    with session.writer:
-        display.started(session)
-        return run(session, display)
+    with closing(materials.rewards):
+        with display.waiting("loading the model"):
+            session = start(config, materials, target)
+        with session.writer:
+            display.started(session)
+            return run(session, display)
 
 
 def resume(folder: Path | str, display: Display | None = None, given: Given = NOTHING_GIVEN) -> Result:
     """Go on with a run that was interrupted, from its last intact checkpoint (from its beginning if it never had a step)."""
     display = display or Display.silent()
     with RunWriter.open(Path(folder)) as writer:
-        return run(reopen(writer, display, given), display)
+        session = reopen(writer, display, given)
+        with closing(session.rewards):
+            return run(session, display)
 
 
 def run(session: Session, display: Display) -> Result:
@@ -97,7 +101,7 @@ def run(session: Session, display: Display) -> Result:
 def train_step(session: Session, display: Display) -> StepReport:
     """One step: sample, score, compare, update. Only a trace is written here; the step is not on record yet."""
     config, step = session.config, session.step + 1
-    clock = Clock()
+    clock, used = Clock(), usage_of(session.rewards)
     groups, rounds = sampled_and_scored(session, step, clock, display)
     with clock("update"):
         groups = with_reference(session.policy, groups, session.settings)
@@ -115,14 +119,15 @@ def train_step(session: Session, display: Display) -> StepReport:
             gap = sampler_gap(groups, streams) or gap or measured_gap(session, groups)
     clock.close()
     numbers = step_metrics(groups, updates, refill_rounds=rounds, next_prompt=session.next_prompt, gap=gap)
-    numbers |= scoring_summary(groups) | timing_metrics(clock.seconds, int(numbers["tokens/sampled"] or 0))
+    numbers |= scoring_summary(groups) | usage_since(used, session.rewards)
+    numbers |= timing_metrics(clock.seconds, int(numbers["tokens/sampled"] or 0))
     metrics = {**numbers, WEIGHTS_CHECKSUM: checksum}
     return StepReport(step=step, groups=groups, updates=updates, metrics=metrics, timings_s=clock.seconds)
 
 
 def sampled_and_scored(session: Session, step: int, clock: Clock, display: Display) -> tuple[tuple[Group, ...], int]:
     """The step's groups. With refill, further prompts take the place of tied groups, up to the stated ceiling of rounds."""
-    train = session.config.train
+    config, train = session.config, session.config.train
     groups: tuple[Group, ...] = ()
     for refill in range(train.refill_rounds + 1):
         missing = train.prompts_per_step - sum(not group.is_tied for group in groups)
@@ -134,8 +139,8 @@ def sampled_and_scored(session: Session, step: int, clock: Clock, display: Displ
                 prompts, session.engine, session.sampling,
                 seed=session.config.seed, step=step, group_size=train.group_size, first_group=len(groups),
             )  # fmt: skip
-        with clock("scoring"):
-            groups += score_groups(fresh, session.rewards, session.weights)
+        with clock("scoring"), display.scoring() as judged:
+            groups += score_groups(fresh, session.rewards, config.rewards, on_progress=judged)
     return groups, train.refill_rounds
 
 
@@ -183,7 +188,7 @@ def measure(session: Session, display: Display, *, full: bool) -> None:
             f"evaluating {len(prompts)} held-out prompts, {'greedy' if greedy else f'{config.samples} samples each'}"
         ):
             found = evaluate(
-                session.engine, prompts, session.rewards, session.weights, sampling_of(session.config, greedy=greedy),
+                session.engine, prompts, session.rewards, session.config.rewards, sampling_of(session.config, greedy=greedy),
                 samples=config.samples, seed=session.config.seed, step=session.step,
             )  # fmt: skip
         first = next((earlier for earlier in session.evaluations if earlier.mode == found.mode), None)

@@ -6,10 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from toishi.algorithms.composing import noise_note
 from toishi.types import Group, Rollout, TokenStreams, Update
 
 Value = float | int | None
 WEIGHTS_CHECKSUM = "update/weights_checksum"
+REWARDS_OWN = ("rewards/<name>/failed/<kind>", "rewards/<name>/<key>")
+"""Families of names that a reward itself gives; all others are there at every step."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,8 +32,36 @@ METRICS: dict[str, Metric] = {
     "rewards/<name>/std": Metric(
         "score", "standard deviation of one reward's values (sample, ddof 1)", "0 for many steps: constant reward"
     ),
+    "rewards/<name>/at_max": Metric(
+        "share", "answers at the highest value the step saw", "near 1 for many steps: saturated, nothing left to tell apart"
+    ),
+    "rewards/<name>/at_min": Metric("share", "answers at the lowest value the step saw", "near 1: it almost never pays"),
+    "rewards/<name>/length_correlation": Metric(
+        "correlation",
+        "Pearson correlation of the value with the answer's number of tokens; null when either is constant",
+        "beyond ±0.5 for many steps: it pays for length, not for the answer",
+    ),
     "rewards/<name>/failed": Metric("answers", "answers this reward broke on; they are left out, never counted as 0"),
+    "rewards/<name>/failed/<kind>": Metric(
+        "answers", "those of them of one kind (timed_out, unreadable, raised, ...), where the reward tells kinds apart"
+    ),
     "rewards/<name>/abstained": Metric("answers", "answers this reward does not apply to (it returned None)"),
+    "rewards/<name>/right": Metric("answers", "answers that could be read and are paid; null where it does not look for one"),
+    "rewards/<name>/wrong": Metric("answers", "answers that could be read and are not paid"),
+    "rewards/<name>/no_answer": Metric(
+        "answers", "answers in which none could be read", "much of the reward's zeros: the form is the problem, not the task"
+    ),
+    "rewards/<name>/gated": Metric("answers", "answers that its closed gate pays 0"),
+    "rewards/<name>/capped": Metric("answers", "answers held at a bound of its cap", "most: the cap decides, not the reward"),
+    "rewards/<name>/levelled": Metric(
+        "answers",
+        "answers that got their group's mean, since its differences are within the noise",
+        "most: the judge is too noisy",
+    ),
+    "rewards/<name>/left_out": Metric(
+        "answers", "answers paid without it: it failed in their group, or its gate could not be decided"
+    ),
+    "rewards/<name>/<key>": Metric("its own", "what the reward itself counted during the step: calls, tokens, cost"),
     "groups/count": Metric("groups", "groups sampled in the step, refills included"),
     "groups/mixed": Metric(
         "groups",
@@ -39,6 +70,11 @@ METRICS: dict[str, Metric] = {
     ),
     "groups/all_wrong": Metric("groups", "tied groups with reward at or below 0", "rising: task too hard"),
     "groups/all_right": Metric("groups", "tied groups with reward above 0", "rising: task solved or reward saturated"),
+    "groups/below_noise": Metric(
+        "groups",
+        "groups in which the differences of a reward are within its noise and so are not paid",
+        "most: average more judge calls, or use a finer scale",
+    ),
     "groups/dropped": Metric("groups", "groups that the algorithm's filter left out"),
     "groups/refill_rounds": Metric("rounds", "extra sampling rounds made to find mixed groups (DAPO refill)"),
     "answers/count": Metric("answers", "answers sampled in the step"),
@@ -160,6 +196,7 @@ def _group_metrics(groups: Sequence[Group], refill_rounds: int) -> dict[str, Val
         "groups/mixed": sum(not group.is_tied for group in groups),
         "groups/all_wrong": sum(bool(rewards) and rewards[0] <= 0 for rewards in tied),
         "groups/all_right": sum(bool(rewards) and rewards[0] > 0 for rewards in tied),
+        "groups/below_noise": sum(bool(noise_note(group.rollouts)) for group in groups),
         "groups/dropped": sum(group.baseline is not None and not group.baseline.kept for group in groups),
         "groups/refill_rounds": refill_rounds,
     }

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from toishi.config import Config
 from toishi.errors import MissingExtraError
@@ -30,3 +31,18 @@ def _needed(config: Config) -> Iterator[tuple[str, str, str]]:
         yield "datasets", "hub", "the task 'hub'"
     if config.task.name == "reasoning_gym":
         yield "reasoning_gym", "gym", "the task 'reasoning_gym'"
+    if any(reward.options.get("kind", reward.name) == "math" for reward in config.rewards):
+        yield "math_verify", "math", "the reward 'math'"
+    if any(reward.options.get("kind", reward.name) == "json_schema" for reward in config.rewards):
+        yield "jsonschema", "schema", "the reward 'json_schema'"
+    if any(reward.options.get("kind", reward.name) == "gym" for reward in config.rewards):
+        yield "reasoning_gym", "gym", "the reward 'gym'"
+    if any(_asks_a_server(reward.options) for reward in config.rewards):
+        yield "openai", "judge", "a judge at an address (base_url)"
+
+
+def _asks_a_server(options: Mapping[str, Any]) -> bool:
+    """Whether a reward's `judge`, or one of its `judges`, is a server."""
+    listed = options.get("judges")
+    judges = [options.get("judge"), *(listed if isinstance(listed, list | tuple) else [])]
+    return any(isinstance(judge, Mapping) and judge.get("base_url") is not None for judge in judges)

@@ -19,6 +19,7 @@ from toishi.health import check_settings
 from toishi.packages import missing_packages
 from toishi.rewards import check_prompts
 from toishi.rewards.base import Reward
+from toishi.rewards.hooks import prepare_rewards
 from toishi.scoring import DryRun, dry_run
 from toishi.tasks.base import Task
 from toishi.types import Prompt
@@ -47,13 +48,14 @@ class Finding:
 
 @dataclass(kw_only=True)
 class Preflight:
-    """What was built and what was found; a part that could not be built is None."""
+    """What was built and what was found; a part that could not be built is None. `notes` is what rewards say of themselves."""
 
     task: Task | None = None
     rewards: tuple[Reward, ...] | None = None
     rows: tuple[Prompt, ...] = ()
     dry_run: DryRun | None = None
     findings: list[Finding] = field(default_factory=list)
+    notes: tuple[str, ...] = ()
 
     @property
     def errors(self) -> list[Finding]:
@@ -142,10 +144,13 @@ def _scorable(rewards: tuple[Reward, ...], rows: tuple[Prompt, ...]) -> bool:
 
 
 def _check_rewards(found: Preflight, rewards: tuple[Reward, ...], config: Config) -> None:
-    weights = [reward.weight for reward in config.rewards]
     if _attempt(found, "rewards", lambda: _scorable(rewards, found.rows)) is None:
         return
-    found.dry_run = _attempt(found, "rewards", lambda: dry_run(rewards, weights, found.rows[-DRY_RUN_ROWS:]))
+    notes = _attempt(found, "rewards", lambda: prepare_rewards(rewards, found.rows))
+    if notes is None:
+        return
+    found.notes = tuple(notes)
+    found.dry_run = _attempt(found, "rewards", lambda: dry_run(rewards, config.rewards, found.rows[-DRY_RUN_ROWS:]))
     if found.dry_run is not None:
         errors = (Finding("error", "rewards", text, RewardError(text)) for text in found.dry_run.errors)
         warnings = [Finding("warning", "rewards", text) for text in found.dry_run.warnings[:MAX_DOUBTS]]

@@ -29,6 +29,8 @@ from toishi.record.writer import RunWriter
 from toishi.recorded import require_same_base
 from toishi.rendering import refuse_long, render_all
 from toishi.rewards.base import Reward
+from toishi.rewards.hooks import closing
+from toishi.rewards.tokens import with_decode
 from toishi.tasks.base import Task
 from toishi.types import Prompt
 from toishi.update import UpdateSettings
@@ -41,7 +43,7 @@ class Session:
     step         the last finished step
     next_prompt  position in the task's stream
     metrics, evaluations  the run's whole history so far; `said` holds the health rules that have spoken
-    notices      what was found before the start and does not forbid it
+    notices      what was found before the start and does not forbid it; `notes` is what the rewards say of themselves
     """
 
     config: Config
@@ -61,14 +63,11 @@ class Session:
     evaluations: list[Evaluation] = field(default_factory=list)
     said: set[str] = field(default_factory=set)
     notices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
     @property
     def learner(self) -> Learner:
         return Learner(self.policy, self.tokenizer, self.renderer, self.engine, self.optimizer, self.settings)
-
-    @property
-    def weights(self) -> tuple[float, ...]:
-        return tuple(reward.weight for reward in self.config.rewards)
 
     @property
     def dtype(self) -> str:
@@ -103,18 +102,23 @@ def sampling_of(config: Config, *, greedy: bool = False) -> Sampling:
 
 @dataclass(frozen=True)
 class Materials:
-    """Data and rewards, checked against each other; no model yet. `notices` are the warnings, in words."""
+    """Data and rewards, checked against each other; no model yet. `notices` are the warnings, `notes` what rewards say."""
 
     task: Task
     rewards: tuple[Reward, ...]
     notices: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
 
 
 def gather(config: Config, given: Given = NOTHING_GIVEN) -> Materials:
     """Read the data, build the rewards, try them on real rows. Raises before anything heavy is loaded."""
     found = preflight(config, given)
+    if found.errors:
+        with closing(found.rewards or ()):
+            found.require()
     task, rewards = found.require()
-    return Materials(task=task, rewards=rewards, notices=tuple(finding.message for finding in found.findings))
+    notices = tuple(finding.message for finding in found.findings)
+    return Materials(task=task, rewards=rewards, notices=notices, notes=found.notes)
 
 
 @dataclass(frozen=True)
@@ -251,7 +255,7 @@ def _session(config: Config, materials: Materials, learner: Learner, writer: Run
     return Session(
         config=config,
         task=materials.task,
-        rewards=materials.rewards,
+        rewards=with_decode(materials.rewards, learner.renderer.decode),
         policy=learner.policy,
         tokenizer=learner.tokenizer,
         renderer=learner.renderer,
@@ -260,6 +264,7 @@ def _session(config: Config, materials: Materials, learner: Learner, writer: Run
         settings=learner.settings,
         writer=writer,
         heldout=tuple(heldout),
+        notes=materials.notes,
     )
 
 

@@ -24,6 +24,8 @@ Message = Mapping[str, str]
 FinishReason = Literal["stop", "length"]
 ScoreStatus = Literal["ok", "abstained", "failed"]
 RolloutStatus = Literal["completed", "truncated", "failed"]
+ScoreUse = Literal["counted", "capped", "gated", "levelled", "left_out"]
+RESIDUE = 1e-12
 
 
 @dataclass(frozen=True, slots=True, order=True)
@@ -117,9 +119,15 @@ class Score:
             steps); None means the whole completion
     readable  whether an answer in the asked-for form could be read at all; None where the reward does not look for one.
               Evaluation splits its value into (share readable) x (value of the readable ones) by it
+    kind    one short word that puts failures of a kind together, such as "timed_out"; empty where none is told apart
+    use     how it enters the sum: "counted" as weight x value; "capped" at a bound; "gated": 0, its gate is closed; "levelled":
+            the group's mean, its differences are within the reward's noise; "left_out" of the whole group's sums
+    paid    its part of the sum where that is not weight x value; None when it is left out
 
     >>> Score(reward="number", value=1.0, weight=0.5, reason="read 7, gold 7").contribution
     0.5
+    >>> Score(reward="style", value=1.0, weight=0.5, use="gated", paid=0.0).contribution
+    0.0
     """
 
     reward: str
@@ -129,9 +137,15 @@ class Score:
     status: ScoreStatus = "ok"
     span: tuple[int, int] | None = None
     readable: bool | None = None
+    kind: str = ""
+    use: ScoreUse = "counted"
+    paid: float | None = None
 
     @property
     def contribution(self) -> float | None:
+        """Its part of the rollout's reward; None when it has none."""
+        if self.use != "counted":
+            return self.paid
         return None if self.value is None else self.weight * self.value
 
 
@@ -171,7 +185,8 @@ class GroupBaseline:
 
     mean, std   of the `count` rewards that took part (std with the row's ddof); None for an empty group
     count       how many members took part: failed and abstained ones are left out
-    kept        False when the algorithm's filter dropped the group; `why` says so in words
+    kept        False when the algorithm's filter dropped the group
+    why         in words: why it was dropped, or which reward's differences were within its noise; empty otherwise
     """
 
     mean: float | None
@@ -195,9 +210,9 @@ class Group:
 
     @property
     def is_tied(self) -> bool:
-        """All valid rewards are equal (or fewer than two are valid): no learning signal by comparison."""
+        """All valid rewards are equal up to rounding (or fewer than two are valid): no learning signal by comparison."""
         valid = [reward for reward in self.rewards if reward is not None]
-        return len(valid) < 2 or max(valid) == min(valid)
+        return len(valid) < 2 or max(valid) - min(valid) <= RESIDUE * max(map(abs, valid))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

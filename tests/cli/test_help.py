@@ -12,7 +12,21 @@ from tests.cli.conftest import Command
 from toishi import __version__
 
 COMMANDS = {
-    *("demo", "train", "resume", "check", "explain", "audit", "algorithms", "recipes", "fetch", "evaluate", "sample", "replay"),
+    *(
+        "demo",
+        "train",
+        "resume",
+        "check",
+        "explain",
+        "audit",
+        "algorithms",
+        "recipes",
+        "fetch",
+        "evaluate",
+        "sample",
+        "replay",
+        "verify",
+    ),
 }
 WITH_JSON = COMMANDS - {"demo", "fetch"}
 

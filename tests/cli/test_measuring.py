@@ -68,7 +68,7 @@ def test_text_in_brackets_is_no_markup(tiny: Path, tmp_path: Path, toishi: Comma
     path = tmp_path / "mine.yaml"
     path.write_text(
         f"description: '[/x]'\ntask: {{name: file, path: {data}, gold_column: answer, heldout: 0}}\n"
-        f"rewards: [{{name: exact}}]\nmodel: {{name: {tiny}}}\nsampling: {{max_new_tokens: 8}}\n",
+        f"rewards: [{{name: text}}]\nmodel: {{name: {tiny}}}\nsampling: {{max_new_tokens: 8}}\n",
         encoding="utf-8",
     )
     ended = toishi("check", path)

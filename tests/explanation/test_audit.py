@@ -90,6 +90,7 @@ DERIVED = [
     ("rollouts", set_cell(3, "scores", 0.26, 0, "value"), "score 'number': contribution"),
     ("rollouts", set_cell(3, "scores", 1.0, 0, "weight"), "score 'number': contribution"),
     ("rollouts", set_cell(3, "scores", 0.51, 0, "contribution"), "score 'number': contribution"),
+    ("rollouts", set_cell(3, "scores", "gated", 0, "use"), "score 'number': use"),
     ("rollouts", set_cell(3, "scores", "failed", 0, "status"), "score 'number': has a value"),
     ("rollouts", set_cell(3, "scores", 5, 1, "span_start"), "span inside the answer"),
     ("rollouts", set_cell(1, "status", "completed"), "status"),

@@ -20,11 +20,11 @@ from toishi.errors import RecordError
 from toishi.explanation.curve import reward_curve, sparkline
 from toishi.explanation.formula import formula, worked
 from toishi.explanation.overview import overview, render_overview, worth_a_look
-from toishi.explanation.render import render_step
+from toishi.explanation.render import _score_cell, render_step
 from toishi.explanation.step import step_report
 from toishi.record import Run, RunWriter
 from toishi.record.files import write_json
-from toishi.types import Group, StepReport
+from toishi.types import Group, Score, StepReport
 
 
 def printed(render: Any, view: Any, width: int = 100) -> str:
@@ -249,3 +249,12 @@ def test_curve_heights_are_the_values() -> None:
     assert [line[:6] for line in close.splitlines()[1:3]] == ["0.5199", "0.5101"]
     assert sparkline([0.0, 1.0]) == "▁█"
     assert sparkline([]) == ""
+
+
+def test_what_was_done_to_a_score_stands_beside_it() -> None:
+    scores = (
+        Score(reward="style", value=0.5, use="gated", paid=0.0),
+        Score(reward="style", value=0.25, use="left_out"),
+    )
+    assert _score_cell(scores, "style") == "0.75 (2 parts, gated, left out)"
+    assert _score_cell(scores[:1], "style") == "0.5 (gated)"

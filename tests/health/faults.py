@@ -78,6 +78,8 @@ FAULTS: tuple[Fault, ...] = (
     ),
     Fault(rule="constant_reward", at=1, change=constant(rewards__format__mean=0.5, rewards__format__std=0.0)),
     Fault(rule="constant_reward", change=constant(rewards__number__mean=0.0, rewards__number__std=0.0)),
+    Fault(rule="pays_length", change=constant(rewards__number__length_correlation=0.93)),
+    Fault(rule="pays_length", change=constant(rewards__number__length_correlation=-0.88)),
     Fault(rule="all_wrong", change=rewards(WRONG, WRONG, WRONG, WRONG)),
     Fault(rule="all_wrong", at=1, change=rewards(WRONG, WRONG, WRONG, WRONG)),
     Fault(rule="tied_groups", at=1, change=rewards([0.5] * 8, [0.5] * 8, [0.7] * 8, [0.5] * 8)),

@@ -71,6 +71,22 @@ def test_the_share_of_failed_rewards_is_the_recipes() -> None:
     assert stop.evidence == "reward 'number' failed on 8 of 32 answers (health.max_failed_share is 0.2)"
 
 
+@pytest.mark.parametrize(("share", "stops"), [(0.2, True), (0.25, False)])
+def test_a_reward_may_have_a_share_of_its_own(share: float, stops: bool) -> None:
+    config = load_config({"rewards": [{"name": "number", "max_failed_share": share}], "health": {"max_failed_share": 0.9}})
+    found = [alarm for alarm in examine(first_step(rewards__number__failed=8), [], config) if alarm.rule == "failed_rewards"]
+    assert bool(found) is stops
+    if found:
+        assert found[0].evidence == "reward 'number' failed on 8 of 32 answers (its max_failed_share is 0.2)"
+
+
+def test_a_reward_about_length_may_pay_for_length() -> None:
+    rows = [{"step": step, "rewards/brief/mean": 0.5, "rewards/brief/length_correlation": -0.9} for step in range(1, 11)]
+    rewards = [{"name": "brief", "kind": "length", "target": 5}]
+    assert "pays_length" in {alarm.rule for alarm in examine(rows, [], Config())}
+    assert "pays_length" not in {alarm.rule for alarm in examine(rows, [], load_config({"rewards": rewards}))}
+
+
 @pytest.mark.parametrize(
     ("recipe", "said"),
     [

@@ -12,7 +12,7 @@ from toishi.errors import ConfigError
 from toishi.preflight import preflight
 from toishi.recipes import load_recipe, recipe_description, recipe_names, recipe_path
 
-RUNNABLE = sorted(set(recipe_names()) - {"own_data"})
+RUNNABLE = sorted(set(recipe_names()) - {"own_data", "rlaif-rubric"})  # these need a file and a server
 
 
 def test_the_recipes_are_there() -> None:
@@ -29,6 +29,8 @@ def test_a_recipe_loads_under_its_own_name_and_describes_itself(name: str) -> No
 @pytest.mark.parametrize("name", RUNNABLE)
 def test_data_and_rewards_of_a_recipe_are_sound(name: str) -> None:
     found = preflight(load_recipe(name))
+    if any("does not let programs run in namespaces" in error.message for error in found.errors):
+        pytest.skip(found.errors[0].message)
     assert found.errors == []
     assert found.task is not None
     assert len(found.task.heldout_prompts()) >= load_recipe(name).evaluation.prompts

@@ -56,7 +56,9 @@ def mixed_group(step: int, group: int = 0) -> Group:
     prompt = sum_prompt(group)
     right = Score(reward="number", value=1.0, weight=1.0, reason="read 1, gold 1", readable=True)
     wrong = Score(reward="number", value=0.0, weight=1.0, reason="read 7, gold 1", readable=True)
-    failed = Score(reward="number", value=None, weight=1.0, status="failed", reason="ZeroDivisionError: division by zero")
+    failed = Score(
+        reward="number", value=None, weight=1.0, status="failed", reason="ZeroDivisionError: division by zero", kind="raised"
+    )
     absent = Score(reward="style", value=None, weight=0.5, status="abstained", span=(0, 1))
     advantage = 0.5 / (0.5**0.5 + 1e-4)
     return Group(

@@ -40,6 +40,15 @@ def test_step_comes_back_equal(tmp_path: Path) -> None:
     assert run.step(2) == report(2)
 
 
+def test_scores_of_the_first_runs_have_neither_kind_nor_use() -> None:
+    rows, tokens = rollout_rows(report(1)), token_rows(report(1), None, streams=False)
+    for row in rows:
+        for cell in row["scores"]:
+            del cell["kind"], cell["use"]
+    scores = [score for group in groups_of(rows, tokens) for rollout in group.rollouts for score in rollout.scores]
+    assert {(score.kind, score.use, score.paid) for score in scores} == {("", "counted", None)}
+
+
 def test_every_rollout_has_tokens_even_outside_every_update(tmp_path: Path) -> None:
     rows = written(tmp_path / "run", report()).token_rows(1)
     assert {(row["group"], row["member"]) for row in rows} == {(0, 0), (0, 1), (0, 2), (1, 0), (1, 1)}

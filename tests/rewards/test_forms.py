@@ -1,4 +1,4 @@
-"""The rewards `exact`, `format`, `length` and `json_keys`."""
+"""The rewards `format`, `length` and `json_keys`."""
 
 from __future__ import annotations
 
@@ -9,8 +9,6 @@ import pytest
 
 from tests.rewards.judging import asked, judge
 from toishi.errors import ConfigError
-from toishi.rewards import check_prompts
-from toishi.rewards.exact import ExactReward
 from toishi.rewards.format import FormatReward
 from toishi.rewards.json_keys import JsonKeysReward
 from toishi.rewards.length import LengthReward, text_tokens
@@ -19,49 +17,6 @@ from toishi.types import Completion, FinishReason
 
 BOTH = FormatReward(tags=("think", "answer"))
 R1 = FormatReward(tags=("think",), outside="after")
-
-
-@pytest.mark.parametrize(
-    ("text", "gold", "value"),
-    [
-        ("Yes", "Yes", 1.0),
-        ("  Yes\n", "Yes", 1.0),
-        ("yes", "Yes", 0.0),
-        ("Yes.", "Yes", 0.0),
-        ("Yes No", "Yes", 0.0),
-        ("", "Yes", 0.0),
-        (".", "Yes", 0.0),
-        ("Is it Yes?", "Yes", 0.0),
-        ("cafe\u0301", "café", 1.0),
-        ("7", 7, 1.0),
-        ("７", 7, 0.0),
-        ("1.5", 1.5, 1.0),
-        ("nan", "NaN", 0.0),
-    ],
-)
-def test_exact(text: str, gold: Any, value: float) -> None:
-    assert judge(ExactReward(), text, asked(gold=gold)).value == value
-
-
-def test_exact_without_case_and_when_cut_off() -> None:
-    assert judge(ExactReward(ignore_case=True), "STRASSE", asked(gold="Straße")).value == 1.0
-    cut = judge(ExactReward(), "Yes", asked(gold="Yes"), "length")
-    assert (cut.value, cut.reason) == (0.0, "cut off at the token limit")
-    assert judge(ExactReward(require_stop=False), "Yes", asked(gold="Yes"), "length").value == 1.0
-
-
-@pytest.mark.parametrize("gold", [None, "", "  ", True, ["Yes"], {"a": 1}])
-def test_exact_refuses_golds_that_are_not_text(gold: Any) -> None:
-    judgement = judge(ExactReward(), "Yes", asked(gold=gold))
-    assert (judgement.status, judgement.value) == ("failed", None)
-
-
-def test_exact_reads_the_named_column_and_shortens_long_answers() -> None:
-    reward = ExactReward(gold_column="label")
-    check_prompts([reward], [asked(columns={"label": "x"})])
-    judgement = judge(reward, "y" * 100, asked(columns={"label": "x"}))
-    assert (reward.columns, judgement.reason) == (("label",), f"read {'y' * 77 + '...'!r}, gold 'x'")
-    assert ExactReward().columns == ()
 
 
 @pytest.mark.parametrize(
@@ -172,7 +127,7 @@ def test_length_needs_no_columns_and_scales() -> None:
         ("二", "not JSON", False),
         ("NaN", "not JSON: NaN", False),
         ('{"name": NaN, "color": "x"}', "not JSON: NaN", False),
-        ("1e309", "JSON, but a float and not an object", True),
+        ("1e309", "not JSON: the number 1e309 is too large", False),
         ('Sure! {"name": "Rex", "color": "brown"}', "not JSON", False),
         ('{"name": "Rex", "color": "brown"} {"name": "Max", "color": "red"}', "not JSON", False),
         ('[{"name": "Rex", "color": "brown"}]', "JSON, but a list and not an object", True),
@@ -220,7 +175,7 @@ def test_the_reason_says_how_text_after_the_tags_is_allowed() -> None:
 
 
 def test_a_regex_that_takes_for_ever_fails_within_its_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toishi.rewards.format.REGEX_LIMIT_S", 0.2)
+    monkeypatch.setattr("toishi.rewards.patterns.REGEX_LIMIT_S", 0.2)
     slow = FormatReward(regex=r"(a|aa)+$")
     started = time.perf_counter()
     judgement = judge(slow, "a" * 60 + "b", asked())

@@ -22,7 +22,9 @@ def test_entries_become_prompts_that_the_package_can_score() -> None:
     task = gym(heldout=4)
     prompt = task.train_prompt(3)
     assert isinstance(task, Task)
-    assert (task.gold_column, task.num_train, task.columns) == ("answer", None, frozenset({"answer", "entry"}))
+    assert (task.gold_column, task.num_train) == ("answer", None)
+    assert task.columns == frozenset(prompt.columns) == frozenset({"answer", "entry", "dataset_config"})
+    assert prompt.columns["dataset_config"] == SMALL
     assert prompt.shown.startswith("State the final answer to the following arithmetic problem: ")
     assert prompt.gold == prompt.columns["answer"] == prompt.columns["entry"]["answer"]
     score = reasoning_gym.get_score_answer_fn("chain_sum")

@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
+from toishi.algorithms.composing import noise_note
 from toishi.algorithms.credit import CREDITS, table, valid_table
 from toishi.algorithms.filters import FILTERS, Advantage
 from toishi.algorithms.objective import Objective, token_objective
@@ -87,10 +88,11 @@ def _baselines(shaped_groups: Sequence[Sequence[Shaped]], row: Algorithm) -> lis
 def _finished(group: Group, advantages: Sequence[Advantage], baseline: GroupBaseline, row: Algorithm) -> Group:
     judged = [rollout.reward if counts(rollout, row) else None for rollout in group.rollouts]
     verdict = FILTERS[row.filter](advantages, judged)
+    why = "; ".join(filter(None, (verdict.why, noise_note(group.rollouts))))
     rollouts = tuple(
         replace(rollout, advantage=advantage) for rollout, advantage in zip(group.rollouts, verdict.advantages, strict=True)
     )
-    return replace(group, rollouts=rollouts, baseline=replace(baseline, kept=verdict.kept, why=verdict.why))
+    return replace(group, rollouts=rollouts, baseline=replace(baseline, kept=verdict.kept, why=why))
 
 
 def _refuse_negative(groups: Sequence[Group], shaped_groups: Sequence[Sequence[Shaped]]) -> None:

@@ -19,6 +19,7 @@ from torch import Tensor
 from toishi.algorithms.filters import Advantage
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import Shaped
+from toishi.errors import RewardError
 from toishi.ops.advantages import (
     BASELINES,
     SCALES,
@@ -35,15 +36,7 @@ ShapedGroups = Sequence[Sequence[Shaped]]
 
 def whole_answer(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
     """An advantage for each answer of each group; a tuple with one number per token where steps were scored."""
-    outcome_PG = advantages(
-        table([[answer.outcome_with_kl for answer in group] for group in groups]),
-        valid_table(groups),
-        baseline=row.baseline,
-        scale=row.scale,
-        ddof=row.std_ddof,
-        epsilon=row.std_epsilon,
-        num_tokens_PG=_num_tokens(groups) if row.statistics_over == "tokens" else None,
-    )
+    outcome_PG = COMBINES[row.combine](groups, row)
     steps = _steps(groups, row)
     return [
         [_with_steps(outcome_PG[p, g].item(), steps.get((p, g)), answer) for g, answer in enumerate(group)]
@@ -60,6 +53,58 @@ def to_go(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
         for p, group in enumerate(groups)
     ]
 
+
+def of_the_sum(groups: ShapedGroups, row: Algorithm) -> Tensor:
+    """Rewards are added first, and the sums compared, [P, G]."""
+    return advantages(
+        table([[answer.outcome_with_kl for answer in group] for group in groups]),
+        valid_table(groups),
+        baseline=row.baseline,
+        scale=row.scale,
+        ddof=row.std_ddof,
+        epsilon=row.std_epsilon,
+        num_tokens_PG=_num_tokens(groups) if row.statistics_over == "tokens" else None,
+    )
+
+
+def of_each_reward(groups: ShapedGroups, row: Algorithm) -> Tensor:
+    """GDPO (arXiv 2601.05242): each reward compared by itself, added by weight, divided by the step's spread, [P, G].
+
+        Aᵢ = Sᵢ / (std of S over the step + ε)        Sᵢ = Σ_k weight_k · (v_ik - baseline_k) / (scale_k + ε)
+
+    The mean of S over the step, which the paper subtracts, is 0: every reward is centred in its group.
+    Raises RewardError for rewards of intermediate steps, which this is not defined for.
+    """
+    sums_PG = sums_of_rewards(groups, row)
+    return divided(sums_PG, batch_std(sums_PG, valid_table(groups), row.std_ddof), row.std_epsilon)
+
+
+def sums_of_rewards(groups: ShapedGroups, row: Algorithm) -> Tensor:
+    """S of `of_each_reward`: the weighted sum of the rewards' own advantages, [P, G]."""
+    if any(answer.steps for group in groups for answer in group):
+        raise RewardError(
+            "a reward scores intermediate steps (token spans), and combine 'normalise_each' (GDPO) is about whole answers; "
+            "set algorithm.combine to 'sum'"
+        )
+    names = dict.fromkeys(name for group in groups for answer in group for name in answer.parts)
+    return torch.stack([valid_table(groups) * 0.0, *(reward_advantages(groups, row, name) for name in names)]).sum(0)
+
+
+def reward_advantages(groups: ShapedGroups, row: Algorithm, name: str) -> Tensor:
+    """One reward through the row's baseline and scale, among the answers it says something of, times its weight, [P, G]."""
+    silent = (0.0, 0.0)
+    weights_PG = table([[answer.parts.get(name, silent)[0] for answer in group] for group in groups])
+    values_PG = table([[answer.parts.get(name, silent)[1] for answer in group] for group in groups])
+    own_PG = advantages(
+        values_PG, weights_PG != 0, baseline=row.baseline, scale=row.scale, ddof=row.std_ddof, epsilon=row.std_epsilon
+    )
+    return weights_PG * own_PG
+
+
+COMBINES: Mapping[str, Callable[[ShapedGroups, Algorithm], Tensor]] = {
+    "sum": of_the_sum,
+    "normalise_each": of_each_reward,
+}
 
 CREDITS: Mapping[str, Callable[[ShapedGroups, Algorithm], list[list[Advantage]]]] = {
     "sequence": whole_answer,

@@ -25,7 +25,7 @@ GROUP_NOTES: tuple[AlgorithmNote, ...] = (
             "A group whose rewards are all equal teaches nothing. With success rate p that happens with probability "
             "pᴳ + (1-p)ᴳ: .43 for p = .1 and G = 8.",
             "Division by the spread makes a trivial difference as large as a real one: scores .01 (seven times) and .05 "
-            "become -.35 and +2.46. With a noisy judge use scale none or batch_std.",
+            "become -.35 and +2.46. With a noisy judge state the reward's `noise`, or use scale none or batch_std.",
             "1/|oᵢ| makes each token of a long wrong answer cheap: answers that fail grow longer.",
             "With one update per sampling the ratio is 1 and the clip is inert.",
         ),
@@ -33,6 +33,8 @@ GROUP_NOTES: tuple[AlgorithmNote, ...] = (
             "Sample standard deviation (ddof 1) plus 1e-4, as TRL. The paper's formula has no epsilon; std_ddof 0 is its "
             "population form; verl adds 1e-6.",
             "TRL's default loss_type is dapo (token mean) and its default KL is weighted by the ratio; this row has no KL.",
+            "Several rewards are added before they are compared. combine normalise_each (GDPO) compares each by itself first; "
+            "TRL calls it multi_objective_aggregation normalize_then_sum.",
         ),
     ),
     AlgorithmNote(

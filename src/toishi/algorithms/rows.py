@@ -22,6 +22,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from toishi.errors import ConfigError, nearest
 
 RewardMap = Literal["identity", "plus_minus"]
+Combine = Literal["sum", "normalise_each"]
 Baseline = Literal["none", "batch_mean", "group_mean", "leave_one_out"]
 Scale = Literal["none", "group_std", "batch_std", "group_mean"]
 Filter = Literal["none", "drop_tied", "drop_all_wrong", "keep_best", "keep_positive"]
@@ -40,6 +41,11 @@ class Algorithm(BaseModel):
 
     name: str = Field(description="the row that it started from")
     reward_map: RewardMap = Field(default="identity", description="plus_minus: r -> 2r - 1, for rewards in [0, 1]")
+    combine: Combine = Field(
+        default="sum",
+        description="several rewards: 'sum' adds them and compares the sums; 'normalise_each' (GDPO) puts each through "
+        "baseline and scale by itself, adds by weight, and divides by the spread of these sums over the step",
+    )
     baseline: Baseline = Field(default="group_mean", description="what is subtracted from a reward")
     scale: Scale = Field(default="none", description="what the difference is divided by")
     statistics_over: Literal["rollouts", "tokens"] = Field(
@@ -100,6 +106,7 @@ class Algorithm(BaseModel):
         return self
 
 
+_NORMALISES = "combine 'normalise_each' (GDPO) compares each reward inside its group: "
 _CONTRADICTIONS: tuple[tuple[Callable[[Algorithm], bool], str], ...] = (
     (
         lambda row: row.kl == "none" and row.kl_coef > 0,
@@ -148,6 +155,29 @@ _CONTRADICTIONS: tuple[tuple[Callable[[Algorithm], bool], str], ...] = (
         lambda row: row.filter == "keep_best" and (row.baseline != "none" or row.scale != "none"),
         "filter 'keep_best' gives the best answers advantage 1 and the others 0, so baseline '{row.baseline}' and scale "
         "'{row.scale}' would have no effect; set both to 'none'",
+    ),
+    *(
+        (lambda row, refused=refused: row.combine == "normalise_each" and refused(row), _NORMALISES + why)
+        for refused, why in (
+            (
+                lambda row: row.baseline not in ("group_mean", "leave_one_out") or row.scale not in ("none", "group_std"),
+                "baseline must be 'group_mean' or 'leave_one_out' and scale 'group_std' or 'none', got '{row.baseline}' and "
+                "'{row.scale}'",
+            ),
+            (
+                lambda row: row.reward_map != "identity" or row.truncation == "soft_penalty",
+                "reward_map '{row.reward_map}' and truncation '{row.truncation}' act on a sum that is never made; leave them "
+                "out (a length penalty can be a reward of its own)",
+            ),
+            (
+                lambda row: row.credit != "sequence" or row.statistics_over != "rollouts",
+                "credit must be 'sequence' and statistics_over 'rollouts'",
+            ),
+            (
+                lambda row: row.kl == "k1_in_reward" and row.kl_coef > 0,
+                "kl 'k1_in_reward' is part of no reward; choose k2, k3 or ratio_k3",
+            ),
+        )
     ),
 )
 """(what is refused, why and the remedy)."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from toishi.algorithms.rows import Algorithm
 from toishi.errors import ConfigError, NumericsError, RewardError
@@ -30,6 +30,8 @@ class Shaped:
     counts        inside the statistics; the numbers of a rollout that does not count are 0
     outcome       reward of the whole answer: mapped, with length penalty, without KL and without rewards of steps
     steps         (reward, index of the step's last token) for each scored step
+    parts         by reward, its weight and what it says of the whole answer: the contribution divided by the weight, so that a
+                  cap or a closed gate is in it; rewards of weight 0 are not here
     kl_penalty_T  kl_coef · (logprob_sampled - logprob_ref) for each token, to be subtracted; empty without KL in the reward
     loss_mask_T   1 for tokens with loss
     """
@@ -38,6 +40,7 @@ class Shaped:
     loss_mask_T: tuple[int, ...]
     outcome: float = 0.0
     steps: tuple[tuple[float, int], ...] = ()
+    parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kl_penalty_T: tuple[float, ...] = ()
 
     @property
@@ -78,7 +81,9 @@ def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
         outcome += soft_overlong_penalty(sum(loss_mask_T), max_new_tokens, row.soft_penalty_tokens)
     _refuse_non_finite(rollout, [outcome, *(reward for reward, _ in steps)])
     penalty_T = _kl_penalty(rollout, row)
-    return Shaped(counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, kl_penalty_T=penalty_T)
+    return Shaped(
+        counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, parts=_parts(rollout), kl_penalty_T=penalty_T
+    )
 
 
 def soft_overlong_penalty(length: int, limit: int, ramp: int) -> float:
@@ -101,6 +106,16 @@ def _outcome(rollout: Rollout) -> float | None:
     """The weighted sum of the scores about the whole answer; None when all scores are about steps."""
     whole = [value for score in rollout.scores if score.span is None and (value := score.contribution) is not None]
     return math.fsum(whole) if whole else None
+
+
+def _parts(rollout: Rollout) -> dict[str, tuple[float, float]]:
+    """Reward -> (weight, value that its contribution stands for)."""
+    paid: dict[str, tuple[float, list[float]]] = {}
+    for score in rollout.scores:
+        part = score.contribution
+        if part is not None and score.span is None and score.weight != 0:
+            paid.setdefault(score.reward, (score.weight, []))[1].append(part)
+    return {name: (weight, math.fsum(parts) / weight) for name, (weight, parts) in paid.items()}
 
 
 def _last_token(reward: str, span: tuple[int, int], rollout: Rollout) -> int:

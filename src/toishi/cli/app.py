@@ -13,7 +13,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from toishi import __version__
-from toishi.cli import explaining, looking, measuring, replaying, running, toy
+from toishi.cli import explaining, judging, looking, measuring, replaying, running, toy, verifying
 from toishi.cli.common import print_json, results_apart
 from toishi.consoles import discard, make_console, replace_unknown_signs
 from toishi.errors import ToishiError
@@ -87,7 +87,7 @@ def _options(
 PANELS = {
     "Train": (running.demo, running.train, running.resume),
     "Look at a run": (explaining.explain, looking.audit, replaying.replay, measuring.evaluate, measuring.sample),
-    "Prepare and learn": (measuring.check, looking.recipes, looking.algorithms, measuring.fetch),
+    "Prepare and learn": (measuring.check, looking.recipes, looking.algorithms, verifying.verify, measuring.fetch),
 }
 
 
@@ -102,8 +102,12 @@ def help_text(docstring: str) -> str:
 
 for panel, commands in PANELS.items():
     for command in commands:
-        app.command(rich_help_panel=panel, help=help_text(command.__doc__ or ""))(command)
+        settings = verifying.SETTINGS if command is verifying.verify else None
+        app.command(rich_help_panel=panel, help=help_text(command.__doc__ or ""), context_settings=settings)(command)
 app.command(toy.NAME, rich_help_panel="Prepare and learn", help=help_text(toy.explain_toy.__doc__ or ""))(toy.explain_toy)
+for about_judges in judging.COMMANDS:
+    judging.group.command(help=help_text(about_judges.__doc__ or ""))(about_judges)
+app.add_typer(judging.group, rich_help_panel="Prepare and learn")
 
 
 # Read by OpenMP when torch is first imported. Threads that wait for work sleep instead of spinning: with spinning threads two

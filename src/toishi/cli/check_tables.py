@@ -20,6 +20,8 @@ from toishi.scoring import DryRunRow
 def render(report: CheckReport, console: Console) -> None:
     """The whole report, findings last, where the eye rests."""
     console.print(_facts(report), highlight=False)
+    for note in report.notes:
+        console.print(Text(note, style="dim"))
     if report.dry_run:
         console.print(_heading("Rewards tried on made-up answers to: ", report.dry_run[0].prompt.shown))
         console.print(dry_run_table(report.dry_run), highlight=False)

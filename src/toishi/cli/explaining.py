@@ -37,6 +37,15 @@ def explain(
     html: Annotated[
         Path | None, typer.Option("--html", metavar="FILE", help="Write it as one HTML file instead.", show_default=False)
     ] = None,
+    rejudge: Annotated[
+        int | None,
+        typer.Option(
+            "--rejudge", metavar="M", min=1, help="Judge the step M times more: which signs change?", show_default=False
+        ),
+    ] = None,
+    reward: Annotated[
+        str | None, typer.Option("--reward", metavar="NAME", help="With --rejudge: ask this reward only.", show_default=False)
+    ] = None,
     as_json: AsJson = False,
 ) -> None:
     """Show how a step turned scores into pushes on tokens, and what it did to the probabilities.
@@ -51,9 +60,18 @@ def explain(
 
     from toishi.record import Run
 
-    if step is None and (group, member, update, html) != (None,) * 4:
+    if step is None and (group, member, update, html, rejudge) != (None,) * 5:
         raise typer.BadParameter("following a group or an answer needs a step; add --step N", param_hint="--step")
+    if reward is not None and rejudge is None:
+        raise typer.BadParameter("it says what to ask again; add --rejudge M", param_hint="--reward")
     found, console = Run.open(run), Console()
+    if step is not None and rejudge is not None:
+        if (group, member, update, html) != (None,) * 4:
+            raise typer.BadParameter(
+                "it judges the whole step; leave group, member, update and html out", param_hint="--rejudge"
+            )
+        _rejudged(found, step, rejudge, reward, as_json)
+        return
     if step is None:
         _overview(found, console, as_json)
         return
@@ -77,6 +95,17 @@ def _overview(run: Run, console: Console, as_json: bool) -> None:
 
     whole = overview(run)
     print_json(whole.as_dict()) if as_json else render_overview(whole, console)
+
+
+def _rejudged(run: Run, step: int, times: int, reward: str | None, as_json: bool) -> None:
+    from toishi.cli.rejudge_tables import render_rejudged
+    from toishi.consoles import make_console
+    from toishi.rejudging import rejudge
+
+    console = make_console(stderr=as_json)
+    with console.status("judging again"):
+        found = rejudge(run, step, times, reward=reward)
+    print_json(found.as_record()) if as_json else render_rejudged(found, console)
 
 
 def _write(chain: Chain, language: str, path: Path) -> None:

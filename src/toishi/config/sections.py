@@ -18,6 +18,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from toishi.algorithms.rows import Algorithm, algorithm
+from toishi.algorithms.terms import Term, in_order
 
 T = TypeVar("T")
 Listed = Annotated[tuple[T, ...], Field(strict=False)]
@@ -73,13 +74,18 @@ class TaskConfig(OpenSection):
     )
 
 
-class RewardConfig(OpenSection):
-    """What judges answers: a reward's name, its weight and that reward's options."""
+class RewardConfig(Term):
+    """What judges answers: a reward's name, how it enters the sum, and that reward's options."""
+
+    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
 
     name: str = Field(
-        description="number, exact, format, length, json_keys, or your own name with `function` or `kind`; options beside it"
+        description="number, math, format, ... (see Rewards), or your own name with `function` or `kind`; options beside it"
     )
-    weight: float = Field(default=1.0, description="factor in the weighted sum")
+
+    @property
+    def options(self) -> dict[str, Any]:
+        return dict(self.model_extra or {})
 
 
 class SamplingConfig(Section):
@@ -202,6 +208,7 @@ class Config(Section):
     @model_validator(mode="after")
     def _possible(self) -> Config:
         row, sampling, train = self.algorithm, self.sampling, self.train
+        in_order(self.rewards)
         truncated_support = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
         if truncated_support and row.off_policy == "none":
             raise ValueError(

@@ -22,9 +22,10 @@ from rich.text import Text
 from toishi.algorithms.rows import Algorithm
 from toishi.errors import RecordError, ToishiError
 from toishi.explanation.audit_files import check_files
-from toishi.explanation.audit_rows import check_advantages, check_scores, check_tables
+from toishi.explanation.audit_rows import check_advantages, check_composition, check_scores, check_tables
 from toishi.explanation.audit_updates import check_metrics, check_updates
 from toishi.explanation.ledger import Finding, Ledger
+from toishi.explanation.step import terms_of
 from toishi.record import Run
 from toishi.record.lines import update_scalars
 from toishi.record.schema import shard_name
@@ -124,6 +125,7 @@ def _check_step(run: Run, step: int, rules: _Rules | None, counts: dict[str, int
 def _check_numbers(run: Run, step: int, rules: _Rules, shard: str, ledger: Ledger) -> None:
     try:
         report = run.step(step)
+        check_composition(report.groups, terms_of(run, report.groups), shard, ledger)
         check_advantages(report.groups, rules.algorithm, rules.max_new_tokens, shard, ledger)
         check_metrics(report, ledger, whole_support=rules.whole_support)
         if any(update.streams for update in report.updates):

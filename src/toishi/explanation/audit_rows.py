@@ -7,7 +7,9 @@ from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from toishi.algorithms.apply import assign_advantages
+from toishi.algorithms.composing import composed
 from toishi.algorithms.rows import Algorithm
+from toishi.algorithms.terms import Term
 from toishi.explanation.ledger import Ledger
 from toishi.record.tables import Row
 from toishi.types import Group, GroupBaseline, Rollout
@@ -86,24 +88,41 @@ def _check_siblings(row: Row, first: Row, file: str, ledger: Ledger) -> None:
 
 
 def check_scores(rollouts: Sequence[Row], shard: str, ledger: Ledger) -> None:
-    """contribution = weight x value; reward = sum of contributions, and nothing when a reward failed."""
+    """contribution = weight x value, where nothing else was paid; reward = their sum, and nothing when a reward failed."""
     for row in rollouts:
         for score in row["scores"]:
             _check_score(row, score, f"rollouts/{shard}", ledger)
         parts = [score["contribution"] for score in row["scores"] if score["contribution"] is not None]
-        failed = row["status"] == "failed" or any(score["status"] == "failed" for score in row["scores"])
+        failed = row["status"] == "failed" or any(_fails(score) for score in row["scores"])
         expected = math.fsum(parts) if parts and not failed else None
         ledger.close(f"rollouts/{shard}", place(row), "reward (sum of contributions)", row["reward"], expected)
 
 
+def _fails(score: Row) -> bool:
+    """Whether it leaves its answer without a reward: one that is left out of the whole group does not."""
+    return bool(score["status"] == "failed" and score.get("use") != "left_out")
+
+
 def _check_score(row: Row, score: Row, file: str, ledger: Ledger) -> None:
     name = f"score '{score['reward']}'"
-    expected = None if score["value"] is None else score["value"] * score["weight"]
-    ledger.close(file, place(row), f"{name}: contribution (weight x value)", score["contribution"], expected)
+    if (score.get("use") or "counted") == "counted":
+        expected = None if score["value"] is None else score["value"] * score["weight"]
+        ledger.close(file, place(row), f"{name}: contribution (weight x value)", score["contribution"], expected)
     ledger.equal(file, place(row), f"{name}: has a value", score["value"] is not None, score["status"] == "ok")
     if score["span_start"] is not None:
         inside = score["span_end"] is not None and 0 <= score["span_start"] < score["span_end"] <= row["num_tokens"]
         ledger.equal(file, place(row), f"{name}: span inside the answer", inside, True)
+
+
+def check_composition(groups: Sequence[Group], terms: Sequence[Term], shard: str, ledger: Ledger) -> None:
+    """Gates, caps, noise and failures again, from values and weights: what each score is used as and pays."""
+    for group in groups:
+        for got, expected in zip(group.rollouts, composed(group, terms).rollouts, strict=True):
+            for score, again in zip(got.scores, expected.scores, strict=True):
+                name = f"score '{score.reward}'"
+                ledger.equal(f"rollouts/{shard}", str(got.id), f"{name}: use", score.use, again.use)
+                ledger.close(f"rollouts/{shard}", str(got.id), f"{name}: what it pays", score.contribution, again.contribution)
+            ledger.close(f"rollouts/{shard}", str(got.id), "reward (composed again)", got.reward, expected.reward)
 
 
 def check_advantages(groups: Sequence[Group], row: Algorithm, max_new_tokens: int, shard: str, ledger: Ledger) -> None:

@@ -8,12 +8,12 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import Shaped, shaped
-from toishi.types import Group, Rollout
+from toishi.types import RESIDUE, Group, Rollout
 
 _SUBTRACTED = {
     "none": "",
@@ -40,6 +40,11 @@ def formula(row: Algorithm) -> str:
         return "advantages are not used: only the entropy and KL terms teach"
     if row.filter == "keep_best":
         return "advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others"
+    if row.combine == "normalise_each":
+        each = _expression(row, "value", _SUBTRACTED[row.baseline], _DIVISORS[row.scale])
+        each = f"({each})" if row.scale == "none" else each
+        text = f"advantage = {_over(row, f'Σ weight · {each}', 'std of these sums over the step')}, summed over the rewards"
+        return f"{text}, and 0 where that is negative" if row.filter == "keep_positive" else text
     name = "advantage of a token" if row.credit == "reward_to_go" else "advantage"
     text = f"{name} = {_expression(row, _earned_words(row), _SUBTRACTED[row.baseline], _DIVISORS[row.scale])}"
     return f"{text}, and 0 where that is negative" if row.filter == "keep_positive" else text
@@ -58,6 +63,10 @@ def _earned_words(row: Algorithm) -> str:
 
 def _expression(row: Algorithm, earned: str, subtracted: str, divisor: str) -> str:
     difference = f"{earned} - {subtracted}" if subtracted else earned
+    return _over(row, difference, divisor)
+
+
+def _over(row: Algorithm, difference: str, divisor: str) -> str:
     if not divisor:
         return difference
     bottom = f"({divisor} + {row.std_epsilon:g})" if row.std_epsilon else divisor
@@ -71,14 +80,28 @@ class _Answer:
     rollout: Rollout
     earned: float
     num_tokens: int
+    parts: Mapping[str, tuple[float, float]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RewardNumbers:
+    """One reward of an answer compared by itself: part = weight · (value - subtracted) / (divisor + epsilon)."""
+
+    reward: str
+    weight: float
+    value: float
+    subtracted: float
+    divisor: float | None
+    part: float
 
 
 @dataclass(frozen=True, slots=True)
 class Numbers:
-    """What stands in the formula for one answer; None where the row has no such part."""
+    """What stands in the formula for one answer; None where the row has no such part. `rewards`: with normalise_each."""
 
     subtracted: float | None
     divisor: float | None
+    rewards: tuple[RewardNumbers, ...] = ()
 
 
 def worked(group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int, member: int | None = None) -> str:
@@ -97,9 +120,8 @@ def worked(group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens
         return ""
     if advantage == 0 and member is None:
         return ""
-    parts = [_digits(value) for value in (numbers.subtracted, numbers.divisor)]
     what = "first token of member" if row.credit == "reward_to_go" else "member"
-    expression = _expression(row, _digits(answer.earned), *parts)
+    expression = _in_digits(answer.earned, numbers, row)
     return f"{what} {answer.rollout.id.member}: {expression} = {advantage:+.4f}"
 
 
@@ -116,12 +138,24 @@ def _answers(groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> li
     found: list[tuple[Rollout, Shaped]] = [
         (rollout, shaped(rollout, row, max_new_tokens)) for group in groups for rollout in group.rollouts
     ]
-    return [_Answer(rollout, answer.total, answer.num_tokens) for rollout, answer in found if answer.counts]
+    return [_Answer(rollout, answer.total, answer.num_tokens, answer.parts) for rollout, answer in found if answer.counts]
+
+
+def _in_digits(earned: float, numbers: Numbers, row: Algorithm) -> str:
+    if row.combine == "sum":
+        return _expression(row, _digits(earned), _digits(numbers.subtracted), _digits(numbers.divisor))
+    each = []
+    for one in numbers.rewards:
+        inner = _expression(row, _digits(one.value), _digits(one.subtracted), _digits(one.divisor))
+        each.append(f"{_digits(one.weight)}·{inner if one.divisor is not None else f'({inner})'}")
+    return _over(row, " + ".join(each) or "0", _digits(numbers.divisor))
 
 
 def _numbers(
     answer: _Answer, siblings: Sequence[_Answer], everyone: Sequence[_Answer], group: Group, row: Algorithm
 ) -> Numbers:
+    if row.combine == "normalise_each":
+        return _numbers_of_each(answer, siblings, everyone, row)
     others = [other.earned for other in siblings if other.rollout.id != answer.rollout.id]
     weights = [other.num_tokens if row.statistics_over == "tokens" else 1 for other in everyone]
     mean, std = _weighted([other.earned for other in everyone], weights, row.std_ddof)
@@ -137,6 +171,30 @@ def _numbers(
     return Numbers(subtracted[row.baseline], divisor[row.scale])
 
 
+def _numbers_of_each(answer: _Answer, siblings: Sequence[_Answer], everyone: Sequence[_Answer], row: Algorithm) -> Numbers:
+    by_group: dict[int, list[_Answer]] = {}
+    for other in everyone:
+        by_group.setdefault(other.rollout.id.group, []).append(other)
+    sums = [sum(one.part for one in _of_rewards(other, by_group[other.rollout.id.group], row)) for other in everyone]
+    return Numbers(None, _weighted(sums, [1] * len(sums), row.std_ddof)[1], _of_rewards(answer, siblings, row))
+
+
+def _of_rewards(answer: _Answer, siblings: Sequence[_Answer], row: Algorithm) -> tuple[RewardNumbers, ...]:
+    """Each reward of the answer, compared with what the same reward says of its siblings."""
+    found = []
+    for name, (weight, value) in answer.parts.items():
+        values = [other.parts[name][1] for other in siblings if name in other.parts]
+        mean, std = _weighted(values, [1] * len(values), row.std_ddof)
+        others = (sum(values) - value) / (len(values) - 1) if len(values) > 1 else value
+        subtracted = mean if row.baseline == "group_mean" else others
+        tied = max(values) - min(values) <= RESIDUE * max(map(abs, values))
+        divisor = None if row.scale == "none" else 0.0 if tied else std
+        distance = 0.0 if tied else value - subtracted
+        part = weight * distance / (1.0 if divisor is None else (divisor + row.std_epsilon) or 1.0)
+        found.append(RewardNumbers(reward=name, weight=weight, value=value, subtracted=subtracted, divisor=divisor, part=part))
+    return tuple(found)
+
+
 def _weighted(values: Sequence[float], weights: Sequence[int], ddof: int) -> tuple[float, float]:
     """Mean and standard deviation of values that count `weights` times.
 
@@ -150,7 +208,8 @@ def _weighted(values: Sequence[float], weights: Sequence[int], ddof: int) -> tup
 
 
 def _result(earned: float, numbers: Numbers, row: Algorithm) -> float:
-    difference = earned - (numbers.subtracted or 0.0)
+    each = row.combine == "normalise_each"
+    difference = sum(one.part for one in numbers.rewards) if each else earned - (numbers.subtracted or 0.0)
     result = difference if numbers.divisor is None else difference / (numbers.divisor + row.std_epsilon or 1.0)
     return max(result, 0.0) if row.filter == "keep_positive" else result
 

@@ -93,7 +93,9 @@ def _score_cell(scores: Sequence[Score], name: str) -> str:
     values = [score.value for score in mine if score.value is not None]
     if not values:
         return "failed" if any(score.status == "failed" for score in mine) else "-"
-    return f"{sum(values):.3g}" + (f" ({len(mine)} parts)" if len(mine) > 1 else "")
+    uses = {score.use.replace("_", " ") for score in mine} - {"counted"}
+    notes = [f"{len(mine)} parts"] * (len(mine) > 1) + sorted(uses)
+    return f"{sum(values):.3g}" + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _all_scores(scores: Sequence[Score]) -> str:

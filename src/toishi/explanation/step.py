@@ -16,6 +16,7 @@ from pydantic import ValidationError
 
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import counts
+from toishi.algorithms.terms import Term, named, term_of
 from toishi.errors import RecordError
 from toishi.explanation.formula import formula, worked
 from toishi.record import Run
@@ -106,6 +107,20 @@ def algorithm_of(run: Run) -> tuple[Algorithm, int]:
         ) from None
 
 
+def terms_of(run: Run, groups: Sequence[Group]) -> tuple[Term, ...]:
+    """How each reward that scored these groups enters the sum, from run.json; plain weights where it does not say."""
+    names = list(dict.fromkeys(score.reward for group in groups for r in group.rollouts for score in r.scores))
+    sections = run.run["config"].get("rewards") or ()
+    if len(sections) != len(names):
+        return ()
+    try:
+        return named([term_of(section) for section in sections], names)
+    except (TypeError, ValueError) as error:
+        raise RecordError(
+            f"{run.folder / 'run.json'}: config.rewards cannot be read ({error}). Restore the file from a copy"
+        ) from None
+
+
 def _group(
     group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int, weights: Mapping[Any, float]
 ) -> GroupView:
@@ -163,9 +178,10 @@ def _summary(group: Group, row: Algorithm) -> str:
     )
     if not baseline.kept:
         return f"{numbers}; dropped: {baseline.why}"
+    note = f" ({baseline.why})" if baseline.why else ""
     if row.needs_group and group.is_tied:
-        return f"{numbers}; all equal, so there is nothing to compare: advantage 0"
-    return numbers
+        return f"{numbers}; all equal, so there is nothing to compare: advantage 0{note}"
+    return numbers + note
 
 
 def _weight_sums(report: StepReport) -> dict[Any, float]:

@@ -1,4 +1,4 @@
-"""Rules about where the run is going: the training reward against its own best, and against held-out prompts."""
+"""Rules about where the run is going: the reward against its own best, against held-out prompts, against unpaid rewards."""
 
 from __future__ import annotations
 
@@ -8,10 +8,19 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from toishi.evaluate import Evaluation
-from toishi.health.history import Change, History, change_of
+from toishi.health.history import Change, History, Window, change_of
 
 REWARD = "reward/mean"
 BLOCK = 10
+ENDS = 5
+CLEAR_RISE = 0.5
+"""In spreads of single answers: four prompts a step go up and down by less."""
+
+ROOM = 0.75
+"""An unpaid reward that finds more than this share of the answers right need not rise any further."""
+
+ABOUT_ANSWERS = {"judge", "rubric", "reward_model", "code", "command", "gym", "steps", "function"}
+"""Kinds of reward that may be the truth although they do not count answers as right and wrong; forms and lengths are not."""
 
 
 def reward_drop(history: History, limit: float) -> str | None:
@@ -50,6 +59,65 @@ def heldout_flat(history: History, limit: float) -> str | None:
         f"the training reward rose from {training.before:.2f} to {training.after:.2f} between steps {curve[0].step} and "
         f"{curve[-1].step}, while the held-out value ({curve[-1].mode}) went from {heldout.before:.2f} to {heldout.after:.2f}"
     )
+
+
+def unpaid_reward(history: History, limit: float) -> str | None:
+    """What is paid rises while a reward of weight 0, measured on the same answers, falls or stays behind.
+
+    Rises are counted in spreads of single answers, so that neither weights nor ranges matter. Staying behind is looked at only
+    where answers are counted as right and wrong and there is room to rise; a fall, for every reward that is about the answer.
+    """
+    if len(history.steps) < 2 * ENDS:
+        return None
+    first, last = history.steps.first(ENDS), history.steps.last(ENDS)
+    paid = change_of(first, last, REWARD)
+    if paid is None or not paid.is_beyond(3):
+        return None
+    rise = paid.difference / (_spread(first, last, "reward/std") or math.inf)
+    if rise < CLEAR_RISE:
+        return None
+    for name in _unpaid(history):
+        found = change_of(first, last, f"rewards/{name}/mean")
+        if found is None:
+            continue
+        fell = found.is_beyond(-3)
+        if fell or (_has_room(last, name) and _lags(found, _spread(first, last, f"rewards/{name}/std"), rise, limit)):
+            how = "fell" if fell else "stayed behind"
+            return (
+                f"the reward rose from {paid.before:.2f} in {first} to {paid.after:.2f} in {last}, while '{name}' (weight 0, "
+                f"the same answers) {how}: {found.before:.2f} to {found.after:.2f}"
+            )
+    return None
+
+
+def _unpaid(history: History) -> list[str]:
+    """Rewards of weight 0 that are about the answer."""
+    unpaid = [reward for reward in history.config.rewards if reward.weight == 0]
+    return [
+        reward.name
+        for reward in unpaid
+        if history.latest.values(f"rewards/{reward.name}/right")
+        or "function" in reward.options
+        or reward.options.get("kind", reward.name) in ABOUT_ANSWERS
+    ]
+
+
+def _has_room(window: Window, name: str) -> bool:
+    """The reward counts answers as right and wrong, and not nearly all are right."""
+    share = window.share(f"rewards/{name}/right", "answers/count")
+    return share is not None and bool(window.values(f"rewards/{name}/right")) and share < ROOM
+
+
+def _lags(found: Change, spread: float, rise: float, limit: float) -> bool:
+    """It gained less than `limit` of the rise, and its noise does not hide half of it."""
+    if spread == 0:
+        return True
+    return found.difference / spread < limit * rise and (found.difference + 2 * found.standard_error) / spread < 0.5 * rise
+
+
+def _spread(first: Window, last: Window, name: str) -> float:
+    """The larger of the two windows' mean spreads of single answers; 0 when there is none."""
+    return max(first.mean(name) or 0.0, last.mean(name) or 0.0)
 
 
 def _curve(evaluations: Sequence[Evaluation]) -> list[Evaluation]:

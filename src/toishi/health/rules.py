@@ -49,7 +49,8 @@ RULES: tuple[Rule, ...] = (
     Rule(
         name="failed_rewards",
         watches="`rewards/<name>/failed` against `answers/count`",
-        action="stop", limit=None, limit_is="health.max_failed_share, share of the step's answers", within=1,
+        action="stop", limit=None, within=1,
+        limit_is="health.max_failed_share or the reward's own, share of the step's answers",
         find=signal.failed_rewards,
         remedy="read the reasons in the step's scores (toishi explain RUN), repair the reward or its service, toishi resume",
     ),
@@ -74,6 +75,14 @@ RULES: tuple[Rule, ...] = (
         find=signal.constant_reward,
         remedy="read 20 answers and what the reward says of them; check the form it asks for; choose easier prompts, "
         "or remove the reward if it is mastered already",
+    ),
+    Rule(
+        name="pays_length",
+        watches="`rewards/<name>/length_correlation` over 10 steps; rewards about length are left in peace",
+        action="warn", limit=0.8, limit_is="correlation, either sign, at every step", within=10,
+        find=signal.pays_length,
+        remedy="read the longest and the shortest answers: does the judge pay for length? Say in its rubric that length "
+        "does not count, set a cap on the reward, or add a length reward",
     ),
     Rule(
         name="all_wrong",
@@ -125,6 +134,14 @@ RULES: tuple[Rule, ...] = (
         find=progress.heldout_flat,
         remedy="read 20 training answers: is the reward being gamed, or are few prompts learned by heart? More prompts, "
         "a repaired reward, or stop at the best held-out checkpoint",
+    ),
+    Rule(
+        name="unpaid_reward",
+        watches="`reward/mean` against `rewards/<name>/mean` of rewards with weight 0, last 5 steps against the first 5",
+        action="warn", limit=0.25, limit_is="share of the reward's rise that it has to gain", within=5,
+        find=progress.unpaid_reward,
+        remedy="read 20 well paid answers (toishi explain RUN): is the reward being hacked? Then pay what was meant (give that "
+        "reward a weight, or repair the one that pays: toishi check lists what it pays wrongly), and start again",
     ),
     Rule(
         name="entropy_collapse",

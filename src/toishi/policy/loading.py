@@ -26,7 +26,7 @@ from toishi.errors import ConfigError, ModelError
 from toishi.policy.adapters import with_adapters
 from toishi.policy.bundled import bundled_model_folder, recorded_fingerprint
 from toishi.policy.fingerprint import weights_fingerprint
-from toishi.policy.quiet import quiet_transformers
+from toishi.quiet import quiet_transformers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

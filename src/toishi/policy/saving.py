@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from toishi.errors import ConfigError
-from toishi.policy.quiet import quiet_transformers
+from toishi.quiet import quiet_transformers
 
 
 def save_model(

@@ -26,6 +26,7 @@ from toishi.types import (
     Rollout,
     RolloutId,
     Score,
+    ScoreUse,
     StepReport,
     TokenStreams,
     Update,
@@ -103,6 +104,8 @@ def _score_cell(score: Score) -> Row:
         "span_start": start,
         "span_end": end,
         "readable": score.readable,
+        "kind": score.kind,
+        "use": score.use,
     }
 
 
@@ -258,6 +261,7 @@ def _loads(row: Row, column: str) -> Any:
 
 
 def _score(cell: Row) -> Score:
+    use: ScoreUse = cell.get("use") or "counted"  # shards of the first runs have neither use nor kind
     span = None if cell["span_start"] is None else (cell["span_start"], cell["span_end"])
     return Score(
         reward=cell["reward"],
@@ -267,6 +271,9 @@ def _score(cell: Row) -> Score:
         status=cell["status"],
         span=span,
         readable=cell["readable"],
+        kind=cell.get("kind") or "",
+        use=use,
+        paid=None if use == "counted" else cell["contribution"],
     )
 
 

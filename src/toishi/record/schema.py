@@ -30,6 +30,8 @@ _SCORE = pa.struct(
         pa.field("span_start", pa.int32()),
         pa.field("span_end", pa.int32()),
         pa.field("readable", pa.bool_()),
+        pa.field("kind", pa.string()),
+        pa.field("use", pa.string()),
     ]
 )
 _FLOATS = pa.list_(pa.float64())
@@ -55,16 +57,18 @@ ROLLOUT_COLUMNS = (
     Column(
         "scores",
         pa.list_(_SCORE),
-        "what each reward said: value (null unless status is 'ok'), weight, contribution = weight x value, status "
-        "('ok', 'abstained', 'failed'), reason, token span [start, end) or null for the whole answer, and whether an "
-        "answer in the asked-for form could be read",
+        "what each reward said: value (null unless status is 'ok'), weight, contribution (null: not in the sum), status "
+        "('ok', 'abstained', 'failed'), reason, token span [start, end) or null for the whole answer, whether an "
+        "answer in the asked-for form could be read, kind (a short word for failures of a kind), and use: 'counted' "
+        "(contribution = weight x value), 'capped' (at a bound), 'gated' (0, its gate is closed), 'levelled' (the group's "
+        "mean, its differences are within the noise), 'left_out' (of the whole group)",
     ),
     Column("reward", pa.float64(), "sum of the contributions, higher is better; null when the answer could not be scored"),
     Column("group_mean", pa.float64(), "mean reward of the siblings that took part; null for none"),
     Column("group_std", pa.float64(), "standard deviation of those rewards, with the algorithm's ddof; null for none"),
     Column("group_count", pa.int32(), "siblings that took part; null before baselines were computed"),
     Column("group_kept", pa.bool_(), "false when the algorithm's filter dropped the group"),
-    Column("group_why", pa.string(), "why it was dropped, in words; empty otherwise"),
+    Column("group_why", pa.string(), "in words: why it was dropped, or whose differences were within the noise; or empty"),
     Column("advantage", pa.float64(), "how much better than its baseline, > 0 pushes up; null when per token or not computed"),
     Column("token_advantages", _FLOATS, "the advantage of every token; null when one number serves the whole answer"),
 )

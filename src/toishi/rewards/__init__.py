@@ -12,21 +12,51 @@ from toishi.config import RewardConfig
 from toishi.errors import ConfigError, DataError, nearest
 from toishi.options import from_options
 from toishi.rewards.base import Judgement, Reward
-from toishi.rewards.exact import ExactReward
+from toishi.rewards.choice import ChoiceReward
+from toishi.rewards.code import CodeReward
+from toishi.rewards.command import CommandReward
+from toishi.rewards.contains import ContainsReward
 from toishi.rewards.format import FormatReward
 from toishi.rewards.function import FunctionReward
+from toishi.rewards.gym import GymReward
 from toishi.rewards.json_keys import JsonKeysReward
+from toishi.rewards.json_schema import JsonSchemaReward
+from toishi.rewards.judge import JudgeReward
+from toishi.rewards.language import LanguageReward
 from toishi.rewards.length import LengthReward
+from toishi.rewards.math import MathReward
 from toishi.rewards.number import NumberReward
+from toishi.rewards.regex import RegexReward
+from toishi.rewards.repetition import RepetitionReward
+from toishi.rewards.reward_model import RewardModelReward
+from toishi.rewards.rubric import RubricReward
 from toishi.rewards.scripted import ScriptedReward
+from toishi.rewards.soft_overlong import SoftOverlongReward
+from toishi.rewards.steps import StepsReward
+from toishi.rewards.text import TextReward
 from toishi.types import Prompt
 
 REWARDS: dict[str, Callable[..., Reward]] = {
     "number": NumberReward,
-    "exact": ExactReward,
+    "math": MathReward,
+    "choice": ChoiceReward,
+    "text": TextReward,
     "format": FormatReward,
     "length": LengthReward,
     "json_keys": JsonKeysReward,
+    "judge": JudgeReward,
+    "rubric": RubricReward,
+    "code": CodeReward,
+    "command": CommandReward,
+    "soft_overlong": SoftOverlongReward,
+    "repetition": RepetitionReward,
+    "language": LanguageReward,
+    "json_schema": JsonSchemaReward,
+    "regex": RegexReward,
+    "contains": ContainsReward,
+    "steps": StepsReward,
+    "gym": GymReward,
+    "reward_model": RewardModelReward,
     "function": FunctionReward,
 }
 

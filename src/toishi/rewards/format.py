@@ -5,7 +5,7 @@ Decisions:
 2. Every tag stands once, in order, with something inside; `<think></think>` pays nothing.
 3. After a single tag text may follow, since an answer has to stand somewhere when only <think> is asked for; several tags hold
    everything. `outside` says otherwise.
-4. A regular expression of a user's can take for ever on an unlucky text: it has a time limit, and over it the score has failed.
+4. A regular expression has a time limit (`patterns`), and over it the score has failed.
 """
 
 from __future__ import annotations
@@ -15,13 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-import regex as timed_regex
-
 from toishi.errors import ConfigError
 from toishi.rewards.base import Judgement
+from toishi.rewards.patterns import PatternTooSlow, compiled, is_match
 from toishi.types import Completion, Prompt
-
-REGEX_LIMIT_S = 1.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,6 +30,9 @@ class FormatReward:
              <think>...</think> answer; "anything"; null: nothing, but after a single tag text may follow
     regex    a Python regular expression (dot matches newlines) for the whole text, or for a part with match="search"
     require_stop  an answer cut off at the token limit has no form
+
+    Traps: a form says nothing of being right. Paid as much as a right answer, it is learned first and may be all that is
+    learned.
 
     >>> from toishi.rewards.scripted import answered
     >>> prompt = Prompt(id="a", text="?", prefill="<think>")
@@ -58,10 +58,7 @@ class FormatReward:
         bad = [tag for tag in self.tags if not re.fullmatch(r"[A-Za-z][\w-]*", tag) or self.tags.count(tag) > 1]
         if bad:
             raise ConfigError(f"{where}.tags: {bad[0]!r} must be a bare name that is listed once, such as think")
-        try:
-            timed_regex.compile(self.regex or "")
-        except timed_regex.error as error:
-            raise ConfigError(f"{where}.regex: {self.regex!r} is not a regular expression: {error}") from None
+        compiled(self.regex or "", where=f"{where}.regex")
 
     @property
     def columns(self) -> tuple[str, ...]:
@@ -76,15 +73,13 @@ class FormatReward:
         text = prefill + completion.text
         try:
             wrong = self._regex_problem(text) if self.regex is not None else self._tags_problem(text)
-        except TimeoutError:
-            reason = f"the regex took longer than {REGEX_LIMIT_S:g} s on {len(text):,} characters; nested repeats do that"
-            return Judgement(value=None, status="failed", reason=reason)
+        except PatternTooSlow as error:
+            return Judgement(value=None, status="failed", reason=str(error), kind="timed_out")
         return Judgement(value=float(wrong is None), reason=wrong or "has the form")
 
     def _regex_problem(self, text: str) -> str | None:
-        pattern = timed_regex.compile(self.regex or "", timed_regex.DOTALL)
-        full = self.match == "full"
-        found = (pattern.fullmatch if full else pattern.search)(text.strip() if full else text, timeout=REGEX_LIMIT_S)
+        pattern = compiled(self.regex or "", where=f"reward '{self.name}'.regex")
+        found = is_match(pattern, text.strip() if self.match == "full" else text, self.match)
         return None if found else f"does not match {self.regex!r}"
 
     def _tags_problem(self, text: str) -> str | None:

@@ -40,6 +40,9 @@ class FunctionReward:
     function   the callable, or "path/to/file.py:name" or "package.module:name"
     timeout_s  seconds one call (one group) may take; null = no limit, called directly in the calling thread
 
+    Traps: a function that never returns is given up, and goes on using its core. Code that a model wrote belongs into `code`,
+    not into a function.
+
     >>> def shouting(completions, **kwargs):
     ...     return [text.isupper() for text in completions]
     >>> from toishi.rewards.scripted import answered
@@ -104,9 +107,9 @@ class FunctionReward:
         try:
             returned = self._call(self._arguments(prompt, completions), len(completions))
         except TimedOut as error:
-            return [(Judgement(value=None, status="failed", reason=str(error)),)] * len(completions)
+            return [(Judgement(value=None, status="failed", reason=str(error), kind="timed_out"),)] * len(completions)
         except (Exception, SystemExit) as error:
-            return [(Judgement(value=None, status="failed", reason=_where_raised(error)),)] * len(completions)
+            return [(Judgement(value=None, status="failed", reason=_where_raised(error), kind="raised"),)] * len(completions)
         values = self._listed(returned, prompt, len(completions))
         return [(self._judgement(value, prompt, member),) for member, value in enumerate(values)]
 
@@ -198,4 +201,11 @@ def _described(function: Callable[..., Any]) -> str:
 
 def _where_raised(error: BaseException) -> str:
     frames = traceback.extract_tb(error.__traceback__)
-    return f"{type(error).__name__}: {error} ({frames[-1].filename}:{frames[-1].lineno})"
+    return f"{type(error).__name__}: {_words(error)} ({frames[-1].filename}:{frames[-1].lineno})"
+
+
+def _words(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # a user's exception whose own text raises
+        return "(no words)"

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any
@@ -11,9 +9,8 @@ from typing import Annotated, Any
 from pydantic import Field
 
 from toishi.rewards.base import Judgement
+from toishi.rewards.json_text import NotJson, read_json
 from toishi.types import Completion, Prompt
-
-_FENCE = re.compile(r"```(?:json)?\s*\n(.*?)\n?\s*```", re.DOTALL | re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -22,6 +19,8 @@ class JsonKeysReward:
 
     A code fence around the object is allowed; other text beside it, a key given twice and NaN are not.
     require_stop  an answer cut off at the token limit is never right
+
+    Traps: any text counts as a value. Types and allowed values are what `json_schema` checks.
 
     >>> from toishi.rewards.scripted import answered
     >>> prompt = Prompt(id="a", text="A dog, as JSON with the keys name and color")
@@ -45,12 +44,10 @@ class JsonKeysReward:
     def _judge(self, completion: Completion) -> Judgement:
         if self.require_stop and completion.is_truncated:
             return Judgement(value=0.0, reason="cut off at the token limit", readable=False)
-        text = completion.text.strip()
-        fenced = _FENCE.fullmatch(text)
         try:
-            found = json.loads(fenced[1] if fenced else text, object_pairs_hook=_once_each, parse_constant=_no_constant)
-        except (ValueError, RecursionError) as error:
-            return Judgement(value=0.0, reason=str(error) if type(error) is ValueError else "not JSON", readable=False)
+            found = read_json(completion.text)
+        except NotJson as error:
+            return Judgement(value=0.0, reason=str(error), readable=False)
         wrong = self._wrong(found)
         return Judgement(value=float(wrong is None), reason=wrong or "the asked-for keys", readable=True)
 
@@ -61,14 +58,3 @@ class JsonKeysReward:
             return f"keys {sorted(found)}, asked for {sorted(self.keys)}"
         empty = [key for key in self.keys if not isinstance(found[key], str) or not found[key].strip()]
         return f"the value of '{empty[0]}' is not a non-empty text" if empty else None
-
-
-def _once_each(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
-        raise ValueError("not JSON with each key once")
-    return found
-
-
-def _no_constant(text: str) -> None:
-    raise ValueError(f"not JSON: {text}")

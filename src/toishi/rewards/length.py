@@ -19,6 +19,9 @@ class LengthReward:
     The token that ended the answer is not text, so it is not counted: l = num_tokens - 1 when the answer stopped, and all of
     num_tokens when the limit cut it. (Of a stop *string* of several tokens, only the last is left out.)
 
+    Traps: the square grows fast, so one answer that runs to the limit can outweigh everything else in a group that is divided
+    by its spread. To keep answers below a limit use `soft_overlong`.
+
     >>> from toishi.rewards.scripted import answered
     >>> prompt = Prompt(id="a", text="Describe a dog.")
     >>> judged = LengthReward(target=12).score_group(prompt, [answered("a loyal pet"), answered("a dog is", "length")])

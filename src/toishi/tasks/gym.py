@@ -4,7 +4,8 @@ Decisions:
 1. Each problem is made from its own seed, a hash of (seed, part, index): some of the package's data sets draw from a stream
    over their whole size, and only a data set of size 1 is a function of its seed for all of them.
 2. Held-out problems are made first; a training problem whose text equals one of theirs is made again from the next seed.
-3. The whole entry stays in the column `entry`, so that the package's own scorer can be used as a reward.
+3. The whole entry stays in the column `entry`, and the data set's options in `dataset_config`, so that the package's own scorer
+   can be used as a reward.
 """
 
 from __future__ import annotations
@@ -61,7 +62,7 @@ class GymTask:
     seed: int
     name: str = "reasoning_gym"
     gold_column: str = "answer"
-    columns: frozenset[str] = frozenset({"answer", "entry"})
+    columns: frozenset[str] = frozenset({"answer", "entry", "dataset_config"})
     num_train: None = None
 
     def train_prompt(self, index: int) -> Prompt:
@@ -101,6 +102,6 @@ class GymTask:
             entry = reasoning_gym.create_dataset(self.options.dataset, seed=seed, size=1, **self.options.config)[0]
         except (AssertionError, TypeError, ValueError) as error:
             raise ConfigError(f"task.config: '{self.options.dataset}' refuses {dict(self.options.config)}: {error}") from error
-        columns = {"answer": entry["answer"], "entry": entry}
+        columns = {"answer": entry["answer"], "entry": entry, "dataset_config": dict(self.options.config)}
         id = f"{self.options.dataset}/{seed}"
         return asked(id, entry["question"], as_chat=self.options.as_chat, gold=entry["answer"], columns=columns)

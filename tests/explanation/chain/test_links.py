@@ -44,7 +44,11 @@ def test_scores_and_rewards_are_the_written_ones(chain: Chain) -> None:
     assert judged[2].reason == "no answer within 30 s"
     assert [score.contribution for score in judged] == [1.5, 1.0, None, 0.5]
     assert [member.recorded for member in chain.reward.members] == [1.75, 1.25, None, 0.75]
-    assert chain.reward.members[0].terms == (("judge", 2.0, 0.75), ("style", 0.5, 0.5))
+    terms = chain.reward.members[0].terms
+    assert [(term.reward, term.weight, term.value, term.use) for term in terms] == [
+        ("judge", 2.0, 0.75, "counted"),
+        ("style", 0.5, 0.5, "counted"),
+    ]
 
 
 def test_the_failed_answer_is_left_out_with_its_reason(chain: Chain) -> None:

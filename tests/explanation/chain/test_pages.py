@@ -15,7 +15,7 @@ from toishi.explanation.chain.headlines import headlines
 from toishi.explanation.chain.model import Chain
 from toishi.explanation.chain.story import page, summary
 from toishi.explanation.chain.voice import FOLDER, Voice, known_languages
-from toishi.explanation.page.blocks import Table, Tokens
+from toishi.explanation.page.blocks import Table, Tokens, unfolded
 from toishi.explanation.page.catalogue import texts
 from toishi.explanation.page.render_html import html_page
 from toishi.explanation.page.render_terminal import render
@@ -88,14 +88,14 @@ def test_answers_of_the_questions_a_reader_has(chain: Chain) -> None:
     assert chain.weights is not None
     count = len(chain.weights.members[3].tokens)
     for said in (
-        f"#3 was scored 0.5 below its group's mean (1.25), so each of its {count} tokens was pushed down; after the step it is",
+        f"#3 was scored 0.5 below its group's mean (1.25), so its tokens ({count}) were all pushed down; after the step it is",
         "The baseline here is the group's mean reward: 1.25, over 3 of 4 answers (the others are left out).",
         "mean = (1.75 + 1.25 + 0.75) / 3 = 1.25",
         "Why is the advantage of #3 negative? Its reward is 0.75, and its group's mean is 1.25: it is 0.5 below.",
         "#2 is left out: reward judge: no answer within 30 s.",
         "Pushed most",
         "SFT has no place for them",
-        "One SFT step of equal length would have made #0",
+        "A short SFT step would have made #0",
         "2 × 0.75 + 0.5 × 0.5",
         "All 9 links were recomputed",
     ):
@@ -110,7 +110,9 @@ def test_a_step_that_went_against_its_score_says_so(chain: Chain) -> None:
         replace(answer, change=0.5, agreed=False) if answer.member == 3 else answer for answer in chain.effect.answers
     )
     against = replace(chain, effect=replace(chain.effect, answers=answers))
-    assert "and yet it is 1.6 times more likely after the step" in headlines(against, Voice.of("en"))[0]
+    told = headlines(against, Voice.of("en"))[0]
+    assert "and yet it is 1.6 times more likely after the step" in told
+    assert "#3 shares no beginning" in told or "#3 begins like" in told
 
 
 def test_lost_in_rounding_is_said(chain: Chain) -> None:
@@ -124,7 +126,7 @@ def test_tokens_are_marked_by_their_push(chain: Chain) -> None:
     strips = [
         block
         for section in page(chain).sections
-        for block in section.blocks
+        for block in unfolded(section.blocks)
         if isinstance(block, Tokens) and section.key == "weights"
     ]
     assert len(strips) == 3  # the failed answer has none
@@ -136,8 +138,8 @@ def test_tokens_are_marked_by_their_push(chain: Chain) -> None:
 def test_long_tables_are_cut_and_say_so(chain: Chain) -> None:
     short = page(chain, rows=3)
     weights = next(section for section in short.sections if section.key == "weights")
-    table = next(block for block in weights.blocks if isinstance(block, Table))
-    assert len(table.lines) == 3
+    tables = [block for block in unfolded(weights.blocks) if isinstance(block, Table)]
+    assert len(tables[-1].lines) == 3
     assert any("Shown are the 3 tokens" in str(block) for block in weights.blocks)
 
 

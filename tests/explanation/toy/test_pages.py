@@ -12,7 +12,7 @@ from rich.console import Console
 
 from toishi.algorithms.rows import ROWS
 from toishi.errors import ConfigError
-from toishi.explanation.page.blocks import Bars, Signed, Table
+from toishi.explanation.page.blocks import Bars, Signed, Table, unfolded
 from toishi.explanation.page.render_html import html_page
 from toishi.explanation.page.render_terminal import render
 from toishi.explanation.toy.compute import paper_row, row_with, walk
@@ -108,12 +108,17 @@ def test_answers_of_the_questions_a_reader_has() -> None:
         "Why is the advantage of #3 negative?",
         "It is 0.2 below the baseline, 0.5.",
         "Pushed hardest is <end> of #4: −0.2357.",
-        "It is not the larger advantage that decides but the share",
+        "Here the share decides, not the advantage",
+        "What the model really earns here on average, over all answers it could write, is 0.59",
+        "The whole answer ok <end> went from 0.3 × 0.6 = 0.1800 to 0.2975 × 0.6307 = 0.1876",
+        "−0.3979 −0.1204 +0.2182 +0.1886 = −0.1116",
+        "Why the reward falls here: good (reward 0.8) is held and only loses its part of the cake; ok (reward 0.6) still pulls",
+        "loss = − Σ share × min(ratio × advantage, clip(ratio, 0.8, 1.2) × advantage)",
         "Yes: the expected reward rose from 0.59 to 0.6463.",
         "And SFT on good <end>, with the same optimizer? It would have moved good 40.0% → 60.5%",
         "The loss is 0.0000. The gradient is not: its length is 0.348.",
         "ok scored above average, and still fell from 30.0% to 29.7%.",
-        "3 of 7 tokens are held. Of the first words, only ok still pulls.",
+        "3 of the 7 written words are held. Of the first words, only ok still pulls.",
         'There is no place in this loss for "this one is bad".',
     ):
         assert said in text
@@ -146,7 +151,7 @@ def test_every_row_can_be_told_of_every_world(name: str, row: str, language: str
     parsed(html_page(told))
     for section in told.sections:
         assert "{" not in section.headline
-        for block in section.blocks:
+        for block in unfolded(section.blocks):
             if isinstance(block, Table):
                 assert all(len(line.cells) == len(block.columns) for line in block.lines)
 

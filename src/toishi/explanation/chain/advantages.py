@@ -10,7 +10,7 @@ from toishi.algorithms.shaping import shaped
 from toishi.explanation.chain.comparing import Comparing
 from toishi.explanation.chain.evidence import Evidence
 from toishi.explanation.chain.model import AdvantageLink, BaselineLink, MemberAdvantage, MemberBaseline
-from toishi.explanation.chain.scores import reward_again
+from toishi.explanation.chain.scores import composed_again
 from toishi.explanation.formula import formula, numbers_of, worked
 from toishi.explanation.step import left_out_because
 from toishi.types import Group, GroupBaseline, Rollout
@@ -21,11 +21,9 @@ NO_BASELINE = GroupBaseline(mean=None, std=None, count=0)
 
 def groups_again(evidence: Evidence) -> tuple[Group, ...]:
     """All groups of the step with rewards, baselines and advantages formed again from the scores."""
+    composed = (composed_again(group, evidence) for group in evidence.report.groups)
     scored = tuple(
-        replace(
-            group, rollouts=tuple(replace(r, reward=reward_again(r), advantage=None) for r in group.rollouts), baseline=None
-        )
-        for group in evidence.report.groups
+        replace(group, rollouts=tuple(replace(r, advantage=None) for r in group.rollouts), baseline=None) for group in composed
     )
     return assign_advantages(scored, evidence.algorithm, max_new_tokens=evidence.max_new_tokens)
 
@@ -68,13 +66,16 @@ def advantage_link(evidence: Evidence, again: Sequence[Group], how: str) -> Adva
                 recomputed=found.advantage,
                 subtracted=None if parts is None else parts.subtracted,
                 divisor=None if parts is None else parts.divisor,
+                rewards=() if parts is None else parts.rewards,
                 worked=worked(mine, again, row, limit, member=rollout.id.member),
             )
         )
     return AdvantageLink(
         formula=formula(evidence.algorithm),
+        combine=evidence.algorithm.combine,
         baseline=evidence.algorithm.baseline,
         scale=evidence.algorithm.scale,
+        epsilon=evidence.algorithm.std_epsilon,
         members=tuple(members),
         check=comparing.check(how),
     )

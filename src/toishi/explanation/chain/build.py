@@ -55,6 +55,8 @@ def build_chain(evidence: Evidence, *, member: int | None, update: int | None, v
         step=evidence.report.step,
         group=evidence.number,
         member=member,
+        num_prompts=len(evidence.report.groups),
+        num_answers=sum(len(group.rollouts) for group in evidence.report.groups),
         chosen=chosen,
         algorithm=evidence.algorithm.name,
         prompt_id=evidence.group.prompt.id,

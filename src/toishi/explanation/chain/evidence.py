@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from toishi.algorithms.rows import Algorithm
+from toishi.algorithms.terms import Term
 from toishi.errors import RecordError
-from toishi.explanation.step import algorithm_of
+from toishi.explanation.step import algorithm_of, terms_of
 from toishi.record import Run
 from toishi.record.tables import Row
 from toishi.record.trace import Trace
@@ -22,6 +23,7 @@ class Evidence:
 
     rows         the step's rows of rollouts/ by (group, member): they also hold each score's contribution
     tokens       token texts by (group, member)
+    terms        how each reward enters the sum
     max_new_tokens, max_grad_norm, weight_decay  the run's limits
     """
 
@@ -30,6 +32,7 @@ class Evidence:
     rows: Mapping[tuple[int, int], Row]
     tokens: Mapping[tuple[int, int], Sequence[str]]
     algorithm: Algorithm
+    terms: tuple[Term, ...]
     max_new_tokens: int
     max_grad_norm: float | None
     trace: Trace | None
@@ -64,6 +67,7 @@ def read_step(run: Run, step: int) -> Evidence:
         rows={(line["group"], line["member"]): line for line in run.rollout_rows(step)},
         tokens=tokens,
         algorithm=row,
+        terms=terms_of(run, report.groups),
         max_new_tokens=max_new_tokens,
         max_grad_norm=_optimizer(run).get("max_grad_norm"),
         trace=read_trace(run.folder, step) if has_trace(run.folder, step) else None,

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 
 from toishi.explanation.chain.advantages import as_number
 from toishi.explanation.chain.model import AnswerEffect, Chain, MemberWeights, TokenPush
+from toishi.explanation.chain.reasons import reason
 from toishi.explanation.chain.voice import NOTHING, Voice, shown
 from toishi.explanation.page.markup import literal
 
@@ -122,7 +123,8 @@ def _after(chain: Chain, member: int, voice: Voice) -> str:
     numbers = {"before": voice.number(effect.before), "after": voice.number(effect.after)}
     against = effect.agreed is False
     key = "after_against" if against else "after"
-    return voice.say(f"headline.{key}", likelier=voice.likelier(effect.change), **numbers)
+    text = voice.say(f"headline.{key}", likelier=voice.likelier(effect.change), **numbers)
+    return f"{text} {reason(chain, member, voice)}" if against else text
 
 
 def _heaviest(chain: Chain, voice: Voice) -> Iterator[str]:
@@ -130,7 +132,7 @@ def _heaviest(chain: Chain, voice: Voice) -> Iterator[str]:
     if found is None:
         return
     member, token = found
-    values = {"token": shown(token.text), "answer": f"#{member}", "place": token.token + 1, "push": voice.signed(-token.weight)}
+    values = {"token": shown(token.text), "answer": f"#{member}", "place": token.token, "push": voice.signed(-token.weight)}
     count = all_alike(chain, member)
     key = "heaviest_all" if count else "heaviest"
     yield voice.say(f"headline.{key}", direction=voice.direction(-token.weight), count=count, **values)
@@ -148,15 +150,29 @@ def _directions(chain: Chain, voice: Voice) -> Iterator[str]:
     for answer in asked:
         if not answer.agreed and answer.member != chain.member:
             values = {"answer": f"#{answer.member}", "advantage": voice.signed(answer.advantage)}
-            yield voice.say("headline.against", likelier=voice.likelier(answer.change), **values)
+            text = voice.say("headline.against", likelier=voice.likelier(answer.change), **values)
+            yield f"{text} {reason(chain, answer.member or 0, voice)}"
             return
+
+
+def sampled_twin(chain: Chain, answer: AnswerEffect) -> int | None:
+    """The sampled answer that is token by token the same as another one, such as the greedy one."""
+    texts = [token.text for token in answer.tokens]
+    sampled = [other for other in chain.effect.answers if other.kind == "rollout"] if chain.effect else []
+    twins = (other.member for other in sampled if [token.text for token in other.tokens] == texts)
+    return next(twins, None) if answer.kind == "greedy" and texts else None
 
 
 def _unsampled(chain: Chain, voice: Voice) -> Iterator[str]:
     others = [answer for answer in chain.effect.answers if answer.kind != "rollout"] if chain.effect else []
-    if others and any(abs(answer.change) > NOTHING for answer in others):
-        said = [voice.say(f"headline.{answer.kind}", likelier=voice.likelier(answer.change)) for answer in others]
+    unseen = [answer for answer in others if sampled_twin(chain, answer) is None]
+    if any(abs(answer.change) > NOTHING for answer in unseen):
+        said = [voice.say(f"headline.{answer.kind}", likelier=voice.likelier(answer.change)) for answer in unseen]
         yield voice.say("headline.unsampled", answers=voice.say("list_joiner").join(said))
+    for answer in others:
+        twin = sampled_twin(chain, answer)
+        if twin is not None:
+            yield voice.say("headline.greedy_sampled", answer=f"#{twin}", likelier=voice.likelier(answer.change))
 
 
 def _left_out(chain: Chain, voice: Voice) -> Iterator[str]:
@@ -185,13 +201,25 @@ def _sft(chain: Chain, voice: Voice) -> Iterator[str]:
     cosine = next(direction.cosine_with_sft for direction in contrast.directions if direction.name == "grpo")
     target = contrast.target
     if target in directions["sft"]:
-        yield voice.say(
-            "headline.sft",
-            target=target_name(target, voice),
-            sft=voice.likelier(directions["sft"][target]),
-            grpo=voice.likelier(directions["grpo"][target]),
-            cosine=voice.number(cosine),
-        )
+        values = {
+            "target": target_name(target, voice),
+            "sft": voice.likelier(directions["sft"][target]),
+            "grpo": voice.likelier(directions["grpo"][target]),
+            "cosine": voice.number(cosine),
+        }
+        measured = measured_change(chain, target)
+        if measured is None:
+            yield voice.say("headline.sft", **values)
+        else:
+            yield voice.say("headline.sft_measured", measured=voice.likelier(measured), **values)
+
+
+def measured_change(chain: Chain, target: str) -> float | None:
+    """What the real step did to an answer of the contrast, `reference` or `member 2`; None when it was not measured."""
+    for answer in chain.effect.answers if chain.effect else ():
+        if target == ("reference" if answer.kind == "reference" else f"member {answer.member}"):
+            return answer.change if answer.kind in ("reference", "rollout") else None
+    return None
 
 
 def target_name(target: str, voice: Voice) -> str:

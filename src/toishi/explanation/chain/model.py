@@ -24,6 +24,7 @@ from toishi.explanation.chain.model_scores import (
     RewardLink,
     ScoreLine,
     ScoresLink,
+    SumTerm,
 )
 from toishi.explanation.chain.model_step import (
     AnswerEffect,
@@ -33,6 +34,7 @@ from toishi.explanation.chain.model_step import (
     LayerChange,
     MemberWeights,
     SftLink,
+    SharedStart,
     TokenEffect,
     TokenPush,
     UpdateGradient,
@@ -60,6 +62,8 @@ __all__ = [
     "ScoreLine",
     "ScoresLink",
     "SftLink",
+    "SharedStart",
+    "SumTerm",
     "TokenEffect",
     "TokenPush",
     "UpdateGradient",
@@ -72,6 +76,7 @@ class Chain:
     """All links of one group in one step; with `member`, one answer is the one that is followed.
 
     headlines  sentences made from the numbers
+    num_prompts, num_answers  of the whole step
     chosen     the group or the answer was chosen here, as the one with the largest pushes
     missing    what is not on record, and how to get it
     broken     the first link whose check fails; None when all pass
@@ -81,6 +86,8 @@ class Chain:
     step: int
     group: int
     member: int | None
+    num_prompts: int
+    num_answers: int
     chosen: bool
     algorithm: str
     prompt_id: str

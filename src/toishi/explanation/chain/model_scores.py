@@ -5,6 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal
 
+from toishi.explanation.formula import RewardNumbers
+from toishi.types import ScoreUse
+
 LinkName = Literal["scores", "reward", "baseline", "advantage", "weights", "gradient", "change", "effect", "sft"]
 LINKS: tuple[LinkName, ...] = ("scores", "reward", "baseline", "advantage", "weights", "gradient", "change", "effect", "sft")
 
@@ -33,7 +36,7 @@ class Check:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScoreLine:
-    """What one reward said of an answer; `contribution` is weight times value, None for a score that failed or abstained."""
+    """What one reward said of an answer, and how it counts; `contribution` is None for what is not in the sum."""
 
     reward: str
     value: float | None
@@ -42,6 +45,7 @@ class ScoreLine:
     status: Literal["ok", "abstained", "failed"]
     reason: str
     span: tuple[int, int] | None
+    use: ScoreUse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,11 +70,22 @@ class ScoresLink:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SumTerm:
+    """One part of an answer's reward; `paid` is weight times value unless `use` says otherwise."""
+
+    reward: str
+    weight: float
+    value: float
+    use: ScoreUse
+    paid: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MemberReward:
-    """An answer's reward as a sum; `terms` is (reward, weight, value) of each part that counted."""
+    """An answer's reward as the sum of what its `terms` paid."""
 
     member: int
-    terms: tuple[tuple[str, float, float], ...]
+    terms: tuple[SumTerm, ...]
     recorded: float | None
     recomputed: float | None
 
@@ -118,6 +133,7 @@ class MemberAdvantage:
     """An answer's advantage: one number, or one per token.
 
     subtracted, divisor  what stands in the formula for this answer; None where the row has no such part
+    rewards              with combine 'normalise_each', each reward's own comparison; empty otherwise
     worked               the formula with this answer's numbers; empty where the row does more than one line can show
     """
 
@@ -126,15 +142,18 @@ class MemberAdvantage:
     recomputed: float | tuple[float, ...] | None
     subtracted: float | None
     divisor: float | None
+    rewards: tuple[RewardNumbers, ...]
     worked: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvantageLink:
-    """Link 4: how far an answer is above or below its baseline, in the row's own measure."""
+    """Link 4: how far an answer is above or below its baseline, in the row's own measure; `epsilon` is added to the divisor."""
 
     formula: str
+    combine: str
     baseline: str
     scale: str
+    epsilon: float
     members: tuple[MemberAdvantage, ...]
     check: Check

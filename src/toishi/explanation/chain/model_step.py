@@ -61,6 +61,24 @@ class MemberWeights:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class SharedStart:
+    """A stretch of tokens at which some answers agree, as they do on everything before it.
+
+    members  the answers that go through it
+    depth    how many partings lie before it
+    begin    place of its first token
+    texts    its tokens
+    pushes   of each token the pushes of all its members together (minus the sum of their weights)
+    """
+
+    members: tuple[int, ...]
+    depth: int
+    begin: int
+    texts: tuple[str, ...]
+    pushes: tuple[float, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WeightsLink:
     """Link 5: the push on every token in one optimizer update.
 
@@ -69,6 +87,7 @@ class WeightsLink:
     entropy_slope   d loss / d entropy of each token (an entropy term pushes through it, not through log-probs); 0 without one
     group_share     this group's part of all pushing in the update: sum of |weight|
     through_logits  largest relative distance to autograd through the model's own logits, measured by the trace; None without it
+    starts          the tree of the answers' beginnings
     """
 
     update: int
@@ -89,6 +108,7 @@ class WeightsLink:
     group_share: float | None
     through_logits: float | None
     members: tuple[MemberWeights, ...]
+    starts: tuple[SharedStart, ...]
     check: Check
 
 

@@ -1,25 +1,28 @@
 """Links 1 and 2: what each reward said, and the reward as their weighted sum.
 
 Decision: a score's value and weight are the start of the chain, there is nothing before them to recompute them from. What is
-checked is that the recorded contribution is their product, and that a score without a value says why.
+checked is that the recorded contribution follows from them by the run's gates, caps, noise and failures (their product, where
+there are none), and that a score without a value says why.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping
 from typing import Any
 
+from toishi.algorithms.composing import composed
 from toishi.explanation.chain.comparing import Comparing
 from toishi.explanation.chain.evidence import Evidence
-from toishi.explanation.chain.model import MemberReward, MemberScores, RewardLink, ScoreLine, ScoresLink
-from toishi.types import Rollout, Score
+from toishi.explanation.chain.model import MemberReward, MemberScores, RewardLink, ScoreLine, ScoresLink, SumTerm
+from toishi.types import Group, Rollout, Score
 
 
 def scores_link(evidence: Evidence, how: str) -> ScoresLink:
     """What each reward said of each answer."""
     comparing = Comparing("scores")
-    members = tuple(_member(rollout, evidence, comparing) for rollout in evidence.rollouts)
+    again = composed_again(evidence.group, evidence).rollouts
+    pairs = zip(evidence.rollouts, again, strict=True)
+    members = tuple(_member(rollout, found, evidence, comparing) for rollout, found in pairs)
     return ScoresLink(members=members, check=comparing.check(how))
 
 
@@ -27,25 +30,27 @@ def reward_link(evidence: Evidence, how: str) -> RewardLink:
     """The weighted sum of each answer's scores."""
     comparing = Comparing("reward")
     members = []
-    for rollout in evidence.rollouts:
-        again = reward_again(rollout)
+    for rollout, found in zip(evidence.rollouts, composed_again(evidence.group, evidence).rollouts, strict=True):
+        again = found.reward
         comparing.number(f"#{rollout.id.member}", rollout.reward, again)
-        terms = tuple((score.reward, score.weight, score.value) for score in rollout.scores if score.value is not None)
+        terms = tuple(
+            SumTerm(reward=score.reward, weight=score.weight, value=score.value, use=score.use, paid=part)
+            for score in rollout.scores
+            if (part := score.contribution) is not None and score.value is not None
+        )
         members.append(MemberReward(member=rollout.id.member, terms=terms, recorded=rollout.reward, recomputed=again))
     return RewardLink(members=tuple(members), check=comparing.check(how))
 
 
-def reward_again(rollout: Rollout) -> float | None:
-    """Sum of weight times value; None when a part failed or every reward abstained."""
-    parts = [score.contribution for score in rollout.scores if score.contribution is not None]
-    failed = rollout.status == "failed" or any(score.status == "failed" for score in rollout.scores)
-    return math.fsum(parts) if parts and not failed else None
+def composed_again(group: Group, evidence: Evidence) -> Group:
+    """The group's contributions and rewards formed again from values and weights."""
+    return composed(group, evidence.terms)
 
 
-def _member(rollout: Rollout, evidence: Evidence, comparing: Comparing) -> MemberScores:
+def _member(rollout: Rollout, again: Rollout, evidence: Evidence, comparing: Comparing) -> MemberScores:
     member = rollout.id.member
     rows = evidence.rows[rollout.id.group, member]["scores"]
-    pairs = zip(rollout.scores, rows, strict=True)
+    pairs = zip(again.scores, rows, strict=True)
     return MemberScores(
         member=member,
         answer=rollout.completion.text,
@@ -59,6 +64,7 @@ def _member(rollout: Rollout, evidence: Evidence, comparing: Comparing) -> Membe
 
 def _line(score: Score, row: Mapping[str, Any], where: str, comparing: Comparing) -> ScoreLine:
     comparing.number(where, row["contribution"], score.contribution)
+    comparing.fact(f"{where}: how it counts", (row.get("use") or "counted") == score.use)
     comparing.fact(f"{where}: a value if and only if it is ok", (score.value is not None) == (score.status == "ok"))
     return ScoreLine(
         reward=score.reward,
@@ -68,4 +74,5 @@ def _line(score: Score, row: Mapping[str, Any], where: str, comparing: Comparing
         status=score.status,
         reason=score.reason,
         span=score.span,
+        use=score.use,
     )

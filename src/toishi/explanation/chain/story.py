@@ -3,25 +3,27 @@
 from __future__ import annotations
 
 from toishi import __version__
-from toishi.explanation.chain import story_effect, story_scores, story_weights
+from toishi.explanation.chain import story_change, story_effect, story_scores, story_sft, story_weights
 from toishi.explanation.chain.headlines import advantage_of, effect_of, weights_of
 from toishi.explanation.chain.model import AnswerEffect, Chain, Check
-from toishi.explanation.chain.story_parts import answer_cell, followed, verdict_text
-from toishi.explanation.chain.voice import Voice, one_line, tone
-from toishi.explanation.page.blocks import Block, Line, Page, Paragraph, Section, Table, Verdict
+from toishi.explanation.chain.story_parts import answer_cell, effect_tone, followed, verdict_text
+from toishi.explanation.chain.story_words import words
+from toishi.explanation.chain.voice import Voice, one_line
+from toishi.explanation.page.blocks import Block, Folded, Line, Page, Paragraph, Section, Table, Verdict
 from toishi.explanation.page.markup import code, literal
 
 HTML_ROWS, TERMINAL_ROWS = 400, 24
+MUCH_LONGER = 1.5
 LINK_SECTIONS = (
     story_scores.scores,
     story_scores.reward,
     story_scores.baseline,
     story_scores.advantage,
     story_weights.weights,
-    story_weights.gradient,
-    story_weights.change,
+    story_change.gradient,
+    story_change.change,
     story_effect.effect,
-    story_effect.sft,
+    story_sft.sft,
 )
 
 
@@ -37,7 +39,7 @@ def page(chain: Chain, language: str = "en", rows: int = HTML_ROWS) -> Page:
     return Page(
         language=language,
         title=voice.say("title", step=chain.step, group=chain.group, who=who),
-        lead=voice.say("lead", prompt=code(one_line(chain.prompt, 300)), row=chain.algorithm),
+        lead=_lead(chain, voice),
         contents=voice.say("contents"),
         legend=voice.say("before_after"),
         footer=voice.say("footer", version=__version__, folder=literal(chain.folder), step=chain.step, group=chain.group),
@@ -45,19 +47,54 @@ def page(chain: Chain, language: str = "en", rows: int = HTML_ROWS) -> Page:
     )
 
 
+def _lead(chain: Chain, voice: Voice) -> str:
+    counts = {"prompts": chain.num_prompts, "answers": chain.num_answers, "size": len(chain.scores.members)}
+    return voice.say("lead", prompt=code(one_line(chain.prompt, 300)), row=chain.algorithm, group=chain.group, **counts)
+
+
 def overview(chain: Chain, voice: Voice) -> Section:
     """Score to probability, one line for each answer, and what can be said of it."""
-    blocks: list[Block] = [Paragraph(text) for text in chain.headlines[1:]]
+    read = voice.say("overview.read", divided=voice.say(f"words.divided_{chain.advantage.scale}"))
+    blocks: list[Block] = [Paragraph(read), _overview_table(chain, voice), words(chain, voice)]
+    blocks += [Paragraph(text) for text in chain.headlines[1:]]
     if chain.gold:
-        blocks.insert(0, Paragraph(voice.say("overview.gold", gold=code(one_line(chain.gold, 200)))))
-    blocks.append(_overview_table(chain, voice))
-    blocks.append(Paragraph(voice.say("overview.read")))
+        blocks.append(Paragraph(_gold(chain, voice)))
+    same = _as_good(chain, voice)
+    blocks += [Paragraph(same)] if same else []
     if chain.chosen:
         blocks.append(Paragraph(voice.say("overview.chosen", group=chain.group, member=chain.member)))
     blocks += [Paragraph(text) for text in chain.missing]
     blocks.append(_all(chain, voice))
     headline = chain.headlines[0] if chain.headlines else voice.say("overview.title")
     return Section("overview", voice.say("overview.title"), headline, tuple(blocks))
+
+
+def _gold(chain: Chain, voice: Voice) -> str:
+    """The recorded right answer; how likely the model was to write just that, and who was right in other words."""
+    text = voice.say("overview.gold", gold=code(one_line(chain.gold, 200)))
+    found = next((answer for answer in chain.effect.answers if answer.kind == "reference"), None) if chain.effect else None
+    if found is None:
+        return text
+    text += " " + voice.say("overview.gold_chance", text=answer_cell(found.text, 60), chance=voice.probability(found.before))
+    earned = [member.recorded for member in chain.reward.members if member.recorded is not None]
+    best = [member.member for member in chain.reward.members if earned and member.recorded == max(earned) > min(earned)]
+    answers = {member.member: member.answer.strip() for member in chain.scores.members}
+    others = [member for member in best if answers[member] != found.text.strip()]
+    return f"{text} {voice.say('overview.gold_others', others=voice.members(others))}" if others else text
+
+
+def _as_good(chain: Chain, voice: Voice) -> str:
+    """That an answer got as much as one half as long: training hears the reward and nothing else."""
+    rewards = {member.member: member.recorded for member in chain.reward.members if member.recorded is not None}
+    best = max(rewards.values(), default=0.0)
+    paid = [m for m in chain.scores.members if rewards.get(m.member) == best and best > min(rewards.values())]
+    if len(paid) < 2:
+        return ""
+    short, long = min(paid, key=lambda m: m.num_tokens), max(paid, key=lambda m: m.num_tokens)
+    if long.num_tokens < MUCH_LONGER * short.num_tokens:
+        return ""
+    counts = {"more": long.num_tokens - short.num_tokens, "reward": voice.number(best)}
+    return voice.say("overview.as_good", long=f"#{long.member}", short=f"#{short.member}", **counts)
 
 
 def summary(chain: Chain, language: str = "en") -> Section:
@@ -82,17 +119,15 @@ def _overview_table(chain: Chain, voice: Voice) -> Table:
             voice.signed(advantage_of(chain, member)),
             "–" if pushes is None else voice.signed(-pushes.total),
         ]
-        change = 0.0
         if chain.effect is not None:
-            change = effect.change if effect else 0.0
-            cells += [voice.number(effect.before), _moved(effect, voice)] if effect else ["–", "–"]
-        lines.append(Line(followed(chain, member, cells), "held" if rewarded.recorded is None else tone(change)))
+            cells += [voice.with_chance(effect.before), _moved(effect, voice)] if effect else ["–", "–"]
+        lines.append(Line(followed(chain, member, cells), "held" if rewarded.recorded is None else effect_tone(effect)))
     measured = ("logprob_before", "moved") if chain.effect is not None else ()
     return Table(voice.columns("number", "answer", "reward", "advantage", "push_sum", *measured), tuple(lines))
 
 
 def _moved(effect: AnswerEffect, voice: Voice) -> str:
-    text = voice.likelier(effect.change)
+    text = voice.times(effect.change)
     return voice.say("overview.against", moved=text) if effect.agreed is False else text
 
 
@@ -108,7 +143,7 @@ def checks(chain: Chain, voice: Voice) -> Section:
     lines = tuple(_check_line(check, voice) for check in chain.checks)
     table = Table(voice.columns("link", "how", "compared", "difference", "bound", "verdict"), lines)
     broken = next((check for check in chain.checks if not check.ok), None)
-    blocks: list[Block] = [Paragraph(voice.say("checks.what")), table]
+    blocks: list[Block] = [Paragraph(voice.say("checks.what")), Folded(voice.say("checks.table"), (table,))]
     if broken is not None:
         blocks.insert(0, Verdict(False, verdict_text(broken, voice)))
     return Section("checks", voice.say("checks.title"), _all(chain, voice).text, tuple(blocks))

@@ -1,18 +1,19 @@
-"""Links 8 and 9 as sections: probabilities before and after, and SFT beside it."""
+"""Link 8 as a section: probabilities before and after the step."""
 
 from __future__ import annotations
 
-from toishi.explanation.chain.headlines import effect_of, target_name
+from toishi.explanation.chain.headlines import alike, effect_of, sampled_twin, weights_of
 from toishi.explanation.chain.model import AnswerEffect, Chain
-from toishi.explanation.chain.story_parts import answer_cell, section
-from toishi.explanation.chain.voice import NOTHING, Voice, one_line, shown, tone, visible
-from toishi.explanation.page.blocks import Bars, Block, Line, Paragraph, Section, Signed, Table, Token, Tokens
-from toishi.explanation.page.markup import code
-from toishi.record.trace import Contrast, TracedPosition
+from toishi.explanation.chain.reasons import reason
+from toishi.explanation.chain.story_parts import answer_cell, effect_tone, section
+from toishi.explanation.chain.story_shared import partings
+from toishi.explanation.chain.voice import NOTHING, Voice, shown, tone, visible
+from toishi.explanation.page.blocks import Bars, Block, Folded, Line, Paragraph, Section, Signed, Table, Token, Tokens
+from toishi.record.trace import TracedPosition
 
-MAX_POSITIONS = 3
 NOISY = 1e-3
-Changes = dict[str, dict[str, float]]
+MUCH = 0.2
+"""Nats between two changes that are worth a sentence."""
 
 
 def effect(chain: Chain, voice: Voice, rows: int) -> Section | None:
@@ -26,10 +27,13 @@ def effect(chain: Chain, voice: Voice, rows: int) -> Section | None:
     blocks.append(_table(chain, voice))
     items = tuple((_who(answer, voice), answer.change, voice.signed(answer.change)) for answer in link.answers)
     blocks.append(Signed(voice.say("effect.chart"), items))
-    blocks.append(Paragraph(voice.say("effect.why_against")))
+    blocks += [Paragraph(text) for text in (voice.say("effect.why_against"), _unequal(chain, voice)) if text]
+    against = [answer.member for answer in link.answers if answer.agreed is False and answer.member is not None]
+    blocks += [Paragraph(f"**#{member}.** {reason(chain, member, voice)}") for member in against]
     own = effect_of(chain, chain.member) if chain.member is not None else None
     if own is not None:
-        blocks += [_strip(own, voice), _tokens(own, voice, rows)]
+        blocks += [_strip(own, voice), Folded(voice.say("effect.every_token"), (_tokens(own, voice, rows),))]
+    blocks += partings(chain, voice)
     blocks += [_bars(place, voice) for place in _positions(chain)]
     asked = [answer for answer in link.answers if answer.agreed is not None]
     right = sum(bool(answer.agreed) for answer in asked)
@@ -37,47 +41,29 @@ def effect(chain: Chain, voice: Voice, rows: int) -> Section | None:
     return section("effect", voice.say(f"effect.headline_{key}", right=right, all=len(asked)), blocks, link.check, voice)
 
 
-def sft(chain: Chain, voice: Voice, rows: int) -> Section | None:
-    """What one SFT step of equal length would have done, and the part of GRPO that SFT cannot use."""
-    if chain.sft is None:
-        return None
-    contrast = chain.sft.contrast
-    target = target_name(contrast.target, voice)
-    by_name = {direction.name: direction for direction in contrast.directions}
-    changes: Changes = {
-        name: dict(zip(contrast.answers, direction.changes, strict=True)) for name, direction in by_name.items()
-    }
-    values = {
-        "target": target,
-        "text": code(one_line(contrast.target_text, 160)) or "∅",
-        "cosine": voice.number(by_name["grpo"].cosine_with_sft),
-        "negative": voice.number(by_name["grpo_negative"].cosine_with_sft),
-        "share": voice.percent(_share(by_name["grpo_negative"].gradient_norm, by_name["grpo"].gradient_norm)),
-        "precision": contrast.precision,
-        "length": voice.number(contrast.step_norm),
-    }
-    blocks: list[Block] = [Paragraph(voice.say("sft.what", **values)), _changes(contrast, changes, voice)]
-    blocks += [
-        Paragraph(voice.say("sft.cosine", **values)),
-        Paragraph(voice.say("sft.negative", **values)),
-        _layers(contrast, voice),
-    ]
-    mine = contrast.target if contrast.target in changes["sft"] else contrast.answers[-1]
-    headline = voice.say(
-        "sft.headline",
-        target=target,
-        sft=voice.likelier(changes["sft"][mine]),
-        grpo=voice.likelier(changes["grpo"][mine]),
-    )
-    return section("sft", headline, blocks, chain.sft.check, voice)
-
-
-def _share(part: float, whole: float) -> float | None:
-    return part / whole if whole > 0 else None
-
-
 def _who(answer: AnswerEffect, voice: Voice) -> str:
     return f"#{answer.member}" if answer.kind == "rollout" else voice.say(f"who.{answer.kind}")
+
+
+def _named(chain: Chain, answer: AnswerEffect, voice: Voice) -> str:
+    twin = sampled_twin(chain, answer)
+    return _who(answer, voice) if twin is None else voice.say("effect.twin", who=_who(answer, voice), answer=f"#{twin}")
+
+
+def _unequal(chain: Chain, voice: Voice) -> str:
+    """Two answers that were pushed alike and moved unlike, the most unlike ones; nothing where there are none."""
+    found = (
+        [(answer, weights_of(chain, answer.member)) for answer in chain.effect.answers if answer.member is not None]
+        if (chain.effect)
+        else []
+    )
+    pushed = [(answer, item.total) for answer, item in found if answer.kind == "rollout" and item and abs(item.total) > NOTHING]
+    pairs = [(one, two) for one, push in pushed for two, other in pushed if alike(push, other) and push * other > 0]
+    one, two = max(pairs, key=lambda pair: pair[0].change - pair[1].change, default=(None, None))
+    if one is None or two is None or one.change - two.change < MUCH:
+        return ""
+    names = {"one": f"#{one.member}", "two": f"#{two.member}"}
+    return voice.say("effect.unequal", first=voice.times(one.change), second=voice.times(two.change), **names)
 
 
 def _table(chain: Chain, voice: Voice) -> Table:
@@ -86,17 +72,17 @@ def _table(chain: Chain, voice: Voice) -> Table:
     for answer in chain.effect.answers:
         asked = "–" if answer.agreed is None else voice.say("yes" if answer.agreed else "no")
         cells = (
-            _who(answer, voice),
+            _named(chain, answer, voice),
             answer_cell(answer.text, 40),
-            voice.number(answer.before),
-            voice.number(answer.after),
-            voice.likelier(answer.change),
             voice.signed(answer.advantage),
+            voice.with_chance(answer.before),
+            voice.with_chance(answer.after),
             asked,
+            voice.times(answer.change),
         )
         bold = answer.kind == "rollout" and answer.member == chain.member
-        lines.append(Line((f"**{cells[0]}**" if bold else cells[0], *cells[1:]), "down" if answer.agreed is False else ""))
-    names = ("who", "answer", "logprob_before", "logprob_after", "moved", "advantage", "asked")
+        lines.append(Line((f"**{cells[0]}**" if bold else cells[0], *cells[1:]), effect_tone(answer)))
+    names = ("who", "answer", "advantage", "logprob_before", "logprob_after", "asked", "moved")
     return Table(voice.columns(*names), tuple(lines))
 
 
@@ -114,14 +100,14 @@ def _strip(answer: AnswerEffect, voice: Voice) -> Tokens:
 
 
 def _tokens(answer: AnswerEffect, voice: Voice, rows: int) -> Table:
-    numbered = list(enumerate(answer.tokens, start=1))
+    numbered = list(enumerate(answer.tokens))
     if len(numbered) > rows:
         kept = sorted(numbered, key=lambda pair: -abs(pair[1].after - pair[1].before))[:rows]
         numbered = [pair for pair in numbered if pair in kept]
     lines = []
     for place, token in numbered:
         change = token.after - token.before
-        numbers = (voice.probability(token.before), voice.probability(token.after), voice.likelier(change))
+        numbers = (voice.probability(token.before), voice.probability(token.after), voice.times(change))
         lines.append(Line((str(place), shown(token.text), *numbers), tone(change)))
     columns = voice.columns("place", "token", "probability_before", "probability_after", "moved")
     key = "effect.tokens_cut" if len(lines) < len(answer.tokens) else "effect.tokens"
@@ -129,45 +115,15 @@ def _tokens(answer: AnswerEffect, voice: Voice, rows: int) -> Table:
 
 
 def _positions(chain: Chain) -> list[TracedPosition]:
-    """The followed answer's positions, or the heaviest positions of the group."""
+    """The followed answer's positions: what else could stand there, whoever wrote it."""
     places = chain.effect.positions if chain.effect else ()
-    if chain.member is not None:
-        return [place for place in places if place.member == chain.member]
-    return sorted(places, key=lambda place: -abs(place.token_weight))[:MAX_POSITIONS]
+    return [place for place in places if place.member == chain.member]
 
 
 def _bars(place: TracedPosition, voice: Voice) -> Bars:
-    values = {"answer": f"#{place.member}", "place": place.token + 1}
+    values = {"answer": f"#{place.member}", "place": place.token}
     own = place.alternatives[0].token_id
     others = sorted(place.alternatives, key=lambda item: -item.before)
     mark = voice.say("effect.own_mark")
     items = tuple((visible(item.text) + (mark if item.token_id == own else ""), item.before, item.after) for item in others)
     return Bars(voice.say(f"effect.position_{place.why}", **values), items)
-
-
-def _changes(contrast: Contrast, changes: Changes, voice: Voice) -> Table:
-    lines = []
-    for answer in contrast.answers:
-        cells = [target_name(answer, voice)]
-        for name in ("sft", "grpo", "grpo_negative"):
-            change = changes[name][answer]
-            cells.append(f"{voice.signed(change)} ({voice.likelier(change)})")
-        lines.append(Line(tuple(cells)))
-    return Table(voice.columns("who", "sft", "grpo", "grpo_negative"), tuple(lines), voice.say("sft.table"))
-
-
-def _layers(contrast: Contrast, voice: Voice) -> Table:
-    lines = tuple(
-        Line(
-            (
-                code(layer.layer),
-                voice.number(layer.sft_norm),
-                voice.number(layer.grpo_norm),
-                voice.number(layer.grpo_with_sft),
-                voice.number(layer.negative_with_sft),
-            )
-        )
-        for layer in contrast.layers
-    )
-    columns = voice.columns("layer", "sft_norm", "grpo_norm", "cosine", "negative_cosine")
-    return Table(columns, lines, voice.say("sft.layers"))

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from toishi.explanation.chain.headlines import advantage_of
-from toishi.explanation.chain.model import Chain, MemberAdvantage, MemberReward, ScoreLine
+from toishi.explanation.chain.model import Chain, MemberAdvantage, MemberReward, ScoreLine, SumTerm
 from toishi.explanation.chain.story_parts import answer_cell, followed, section
 from toishi.explanation.chain.voice import NOTHING, Voice, one_line, tone
-from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Section, Signed, Table, Tone
+from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Section, Table, Tone
 from toishi.explanation.page.markup import literal
 
-REASON, ANSWER, MAX_WORKED = 300, 160, 16
+REASON, ANSWER = 300, 160
 
 
 def scores(chain: Chain, voice: Voice, rows: int) -> Section:
@@ -21,7 +21,7 @@ def scores(chain: Chain, voice: Voice, rows: int) -> Section:
             answer = answer_cell(member.answer, ANSWER) if index == 0 else ""
             cells = (name, answer, literal(score.reward), _value(score, voice), literal(one_line(score.reason, REASON)) or "–")
             lines.append(Line(followed(chain, member.member, cells) if index == 0 else cells, _tone(score)))
-    failed = [m for m in chain.scores.members if any(score.status == "failed" for score in m.scores)]
+    failed = [m for m in chain.scores.members if any(_fails(score) for score in m.scores)]
     headline = voice.say("scores.headline", count=len(chain.scores.members))
     blocks: list[Block] = [Paragraph(voice.say("scores.what"))]
     blocks.append(Table(voice.columns("number", "answer", "reward_name", "score", "reason"), tuple(lines)))
@@ -41,7 +41,7 @@ def reward(chain: Chain, voice: Voice, rows: int) -> Section:
         )
         for member in chain.reward.members
     )
-    names = list(dict.fromkeys(name for member in chain.reward.members for name, _, _ in member.terms))
+    names = list(dict.fromkeys(name for member in chain.reward.members for name in (term.reward for term in member.terms)))
     key = "headline_one" if len(names) == 1 else "headline"
     headline = voice.say(f"reward.{key}", rewards=literal(" + ".join(names)))
     return section("reward", headline, [Table(voice.columns("number", "sum", "reward"), lines)], chain.reward.check, voice)
@@ -56,7 +56,9 @@ def baseline(chain: Chain, voice: Voice, rows: int) -> Section:
         total = " + ".join(voice.number(member.earned) for member in counting).replace("+ −", "− ")
         blocks.append(Formula(voice.say("baseline.mean", sum=total, count=link.count, mean=voice.number(link.mean))))
         blocks.append(Paragraph(voice.say(f"baseline.spread_{link.std_ddof}", std=voice.number(link.std))))
-    if kind != "group_mean":
+    if chain.advantage.combine == "normalise_each":
+        blocks.append(Paragraph(voice.say("baseline.normalise_each")))
+    elif kind != "group_mean":
         blocks.append(Paragraph(voice.say(f"baseline.{kind}", step=chain.step)))
     for member in link.members:
         if not member.counts:
@@ -64,6 +66,8 @@ def baseline(chain: Chain, voice: Voice, rows: int) -> Section:
             blocks.append(Paragraph(voice.say("baseline.left_out", **values)))
     if not link.kept:
         blocks.append(Paragraph(voice.say("baseline.dropped", why=literal(link.why))))
+    elif link.why:
+        blocks.append(Paragraph(voice.say("baseline.noted", why=literal(link.why))))
     elif link.tied:
         blocks.append(Paragraph(voice.say("baseline.tied")))
     if link.mean is None:
@@ -77,18 +81,27 @@ def baseline(chain: Chain, voice: Voice, rows: int) -> Section:
 def advantage(chain: Chain, voice: Voice, rows: int) -> Section:
     """The row's formula, its numbers for each answer, and why one of them is negative."""
     link = chain.advantage
-    blocks: list[Block] = [Formula(link.formula), _advantage_table(chain, voice)]
-    items = tuple(
-        (f"#{found.member}", advantage_of(chain, found.member), voice.signed(advantage_of(chain, found.member)))
-        for found in link.members
-    )
-    blocks.append(Signed(voice.say("advantage.chart"), items))
-    blocks += [Paragraph(_why(chain, found, voice)) for found in _asked(chain)]
-    blocks += [Formula(found.worked) for found in link.members[:MAX_WORKED] if found.worked]
+    each = link.combine == "normalise_each"
+    blocks: list[Block] = [Formula(link.formula), (_table_of_each if each else _advantage_table)(chain, voice)]
+    for found in _asked(chain):
+        blocks.append(Paragraph(_why(chain, found, voice)))
+        if found.worked:
+            blocks.append(Formula(found.worked.replace(f"member {found.member}:", f"#{found.member}:", 1)))
+    blocks += [Paragraph(text) for text in _scaled(chain, voice)]
     values = [advantage_of(chain, found.member) for found in link.members]
     up, down = sum(value > NOTHING for value in values), sum(value < -NOTHING for value in values)
-    headline = voice.say("advantage.headline" if up or down else "advantage.headline_none", up=up, down=down)
+    key = "headline" if up or down else "headline_none"
+    headline = voice.say(f"advantage.{key}", up=up, down=down, all=len(values))
     return section("advantage", headline, blocks, link.check, voice)
+
+
+def _scaled(chain: Chain, voice: Voice) -> list[str]:
+    """Why there is a division, where there is one."""
+    link = chain.advantage
+    texts = [voice.say(f"advantage.scale_{link.scale}")]
+    if link.scale != "none" and link.epsilon:
+        texts.append(voice.say("advantage.epsilon", epsilon=f"{link.epsilon:g}"))
+    return [" ".join(texts)]
 
 
 def _advantage_table(chain: Chain, voice: Voice) -> Table:
@@ -107,6 +120,21 @@ def _advantage_table(chain: Chain, voice: Voice) -> Table:
         )
         lines.append(Line(followed(chain, found.member, cells), "held" if not standing.counts else tone(value)))
     names = ("number", "reward", "baseline", "distance", "divisor", "advantage")
+    return Table(voice.columns(*names), tuple(lines))
+
+
+def _table_of_each(chain: Chain, voice: Voice) -> Table:
+    """A line for each reward of an answer, compared by itself, and one for their sum."""
+    lines = []
+    for standing, found in zip(chain.baseline.members, chain.advantage.members, strict=True):
+        value, name = advantage_of(chain, found.member), f"#{found.member}"
+        for one in found.rewards:
+            numbers = (voice.number(one.value), voice.number(one.subtracted), voice.signed(one.value - one.subtracted))
+            lines.append(Line((name, literal(one.reward), *numbers, voice.number(one.divisor), voice.signed(one.part))))
+        total = voice.signed(sum(one.part for one in found.rewards)) if standing.counts else voice.say("left_out")
+        cells = (name, "Σ", "", "", total, voice.number(found.divisor), voice.signed(value))
+        lines.append(Line(followed(chain, found.member, cells), "held" if not standing.counts else tone(value)))
+    names = ("number", "reward_name", "reward", "baseline", "distance", "divisor", "advantage")
     return Table(voice.columns(*names), tuple(lines))
 
 
@@ -137,6 +165,11 @@ def _why(chain: Chain, found: MemberAdvantage, voice: Voice) -> str:
     return voice.say("advantage.why_negative" if value < 0 else "advantage.why_positive", **words)
 
 
+def _fails(score: ScoreLine) -> bool:
+    """Whether it leaves its answer out; one that is left out of the whole group does not."""
+    return score.status == "failed" and score.use != "left_out"
+
+
 def _value(score: ScoreLine, voice: Voice) -> str:
     if score.value is None:
         return voice.say(f"status.{score.status}")
@@ -150,8 +183,15 @@ def _tone(score: ScoreLine) -> Tone:
 def _sum(member: MemberReward, voice: Voice) -> str:
     if member.recorded is None and not member.terms:
         return voice.say("reward.no_score")
-    terms = " + ".join(f"{voice.number(weight)} × {voice.number(value)}" for _, weight, value in member.terms)
+    terms = " + ".join(_term(term, voice) for term in member.terms)
     return terms if member.recorded is not None else voice.say("reward.incomplete", terms=terms)
+
+
+def _term(term: SumTerm, voice: Voice) -> str:
+    """weight × value, or what is paid in its place and why."""
+    if term.use == "counted":
+        return f"{voice.number(term.weight)} × {voice.number(term.value)}"
+    return f"{voice.number(term.paid)} ({voice.say(f'use.{term.use}')})"
 
 
 def _reward(value: float | None, voice: Voice) -> str:

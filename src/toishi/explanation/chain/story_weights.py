@@ -1,4 +1,4 @@
-"""Links 5 to 7 as sections: pushes on tokens, the gradient, the weights."""
+"""Link 5 as a section: the push on every token, and what answers that begin alike push together."""
 
 from __future__ import annotations
 
@@ -6,33 +6,34 @@ from collections.abc import Sequence
 
 from toishi.explanation.chain.headlines import alike, all_alike, heaviest
 from toishi.explanation.chain.model import Chain, MemberWeights, TokenPush, WeightsLink
-from toishi.explanation.chain.story_parts import section
+from toishi.explanation.chain.story_parts import answer_cell, followed, section
+from toishi.explanation.chain.story_shared import each, net_pushes, tree
 from toishi.explanation.chain.voice import NOTHING, Voice, shown, tone, visible
-from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Section, Table, Token, Tokens
-from toishi.explanation.page.markup import code
-from toishi.record.trace import MatrixChange
+from toishi.explanation.page.blocks import Block, Folded, Formula, Line, Paragraph, Section, Table, Token, Tokens
+
+UNMOVED_RATIO = 5e-5
+"""A ratio that is shown as 1."""
 
 
 def weights(chain: Chain, voice: Voice, rows: int) -> Section | None:
-    """Every token with its push, and what the push is made of."""
+    """Every answer's push and what it is made of, the pushes that add up on shared beginnings, every token folded away."""
     link = chain.weights
     if link is None:
         return None
-    blocks: list[Block] = [Paragraph(voice.say("weights.what")), Formula(_formula(link, voice)), *_terms(link, voice)]
-    members = [found for found in link.members if chain.member in (None, found.member)]
-    largest = max((abs(token.weight) for found in link.members for token in found.tokens), default=0.0)
-    blocks += [_strip(found, largest, voice) for found in link.members if found.computed]
+    even = all(all_alike(chain, found.member) or len(_trained(found)) < 2 for found in link.members)
+    what = voice.say("weights.what_even" if even else "weights.what")
+    blocks: list[Block] = [Paragraph(what), Formula(_formula(link, voice)), *_terms(link, voice), _answers(chain, link, voice)]
     for found in link.members:
         if not found.computed:
             blocks.append(Paragraph(voice.say(f"weights.{found.why_not}", answer=f"#{found.member}")))
     most = heaviest(chain)
     if most is not None:
         blocks.append(Paragraph(_why_most(chain, link, most, voice)))
-    table = _table(link, members, voice, rows)
-    if table.lines:
-        blocks += [table, *_cut(sum(len(found.tokens) for found in members), len(table.lines), voice)]
+    strips = _strips(chain, link, voice)
+    blocks += [*tree(chain, voice), *([Paragraph(voice.say("weights.strips"))] if strips else []), *strips]
     if link.num_updates > 1:
         blocks.append(Paragraph(voice.say("weights.updates", shown=link.update, count=link.num_updates)))
+    blocks += _every_token(chain, link, voice, rows)
     headline = voice.say("weights.headline_none")
     if most is not None:
         values = {"token": shown(most[1].text), "answer": f"#{most[0]}", "push": voice.signed(-most[1].weight)}
@@ -41,106 +42,47 @@ def weights(chain: Chain, voice: Voice, rows: int) -> Section | None:
     return section("weights", headline, blocks, link.check, voice)
 
 
-def gradient(chain: Chain, voice: Voice, rows: int) -> Section | None:
-    """All pushes together: one direction, and how long it is."""
-    link = chain.gradient
-    if link is None:
-        return None
-    lines = tuple(
-        Line(
-            (
-                str(update.update),
-                voice.number(update.norm),
-                voice.say("never") if update.limit is None else voice.number(update.limit),
-                voice.number(update.factor),
-                voice.number(update.clipped),
-                voice.number(update.lr),
-            )
+def _trained(found: MemberWeights) -> list[TokenPush]:
+    return [token for token in found.tokens if token.has_loss]
+
+
+def _answers(chain: Chain, link: WeightsLink, voice: Voice) -> Table:
+    """A line for each answer that took part."""
+    answers = {member.member: member.answer for member in chain.scores.members}
+    lines = []
+    for found in link.members:
+        trained = _trained(found)
+        if not trained:
+            continue
+        cells = (
+            f"#{found.member}",
+            answer_cell(answers.get(found.member, ""), 30),
+            each([token.advantage for token in trained], voice.signed, voice),
+            each([token.ratio for token in trained], voice.number, voice),
+            str(len(trained)),
+            each([token.share for token in trained], voice.number, voice),
+            each([-token.weight for token in trained], voice.signed, voice),
+            voice.signed(-found.total),
         )
-        for update in link.updates
-    )
-    names = ("update", "gradient_norm", "limit", "factor", "clipped_norm", "lr")
-    mine = next((item for item in link.updates if chain.weights and item.update == chain.weights.update), link.updates[0])
-    key = "skipped" if mine.skipped else "cut" if mine.factor < 1 else "whole"
-    values = {"norm": voice.number(mine.norm), "limit": voice.number(mine.limit), "percent": voice.percent(mine.factor)}
-    blocks: list[Block] = [Paragraph(voice.say("gradient.what")), Table(voice.columns(*names), lines)]
-    return section("gradient", voice.say(f"gradient.headline_{key}", **values), blocks, link.check, voice)
+        lines.append(Line(followed(chain, found.member, cells), tone(-found.total)))
+    names = ("number", "answer", "advantage", "ratio", "tokens", "share", "push_each", "push_sum")
+    return Table(voice.columns(*names), tuple(lines))
 
 
-def change(chain: Chain, voice: Voice, rows: int) -> Section | None:
-    """What clipping, optimizer and decay made of the gradient, layer by layer."""
-    link = chain.change
-    if link is None:
-        return None
-    totals = link.totals
-    relative = totals.change_norm / link.weight_norm if link.weight_norm > 0 else 0.0
-    values = {
-        "optimizer": voice.say(f"change.optimizer_{totals.optimizer}"),
-        "gradient": voice.number(totals.gradient_norm),
-        "clipped": voice.number(totals.gradient_norm * totals.clip_factor),
-        "lr": voice.number(totals.lr),
-        "step": voice.number(totals.step_norm),
-        "decay": voice.number(totals.decay_norm),
-        "change": voice.number(totals.change_norm),
-        "relative": voice.percent(relative),
-        "changed": voice.percent(totals.changed_share),
-        "compute": voice.percent(totals.changed_share_compute),
-        "lost": voice.percent(totals.lost_share),
-        "dtype": link.dtype,
-        "cosine": voice.number(totals.step_cosine),
-    }
-    texts = [voice.say("change.road", **values)]
-    if totals.step_cosine is not None and totals.step_cosine < 0.999:
-        texts.append(voice.say("change.turned", **values))
-    texts.append(voice.say("change.rounding_lost" if totals.lost_share > 0.01 else "change.rounding", **values))
-    if link.dtype not in ("float32", "float64"):
-        texts.append(voice.say("change.compute", **values))
-    layers = Table(
-        voice.columns("layer", "gradient_norm", "change_norm", "relative", "changed", "lost"),
-        tuple(
-            Line(
-                (
-                    code(item.layer),
-                    *_cells(
-                        item.gradient_norm,
-                        item.change_norm,
-                        item.relative_change,
-                        item.changed_share,
-                        item.lost_share,
-                        voice=voice,
-                    ),
-                )
-            )
-            for item in link.layers
-        ),
-        voice.say("change.layers"),
-    )
-    blocks: list[Block] = [*(Paragraph(text) for text in texts), layers, _matrices(link.top, "change.top", voice)]
-    if link.bottom:
-        blocks.append(_matrices(link.bottom, "change.bottom", voice))
-    return section("change", voice.say("change.headline", **values), blocks, link.check, voice)
+def _strips(chain: Chain, link: WeightsLink, voice: Voice) -> list[Tokens]:
+    """Each answer's text with the net push on each token."""
+    nets = {found.member: net_pushes(chain, found.member) for found in link.members if found.computed}
+    largest = max((abs(push) for pushes in nets.values() for push in pushes), default=0.0)
+    return [_strip(found, nets[found.member], largest, voice) for found in link.members if found.computed]
 
 
-def _cells(
-    gradient: float, change: float, relative: float | None, changed: float, lost: float, *, voice: Voice
-) -> tuple[str, ...]:
-    return voice.number(gradient), voice.number(change), voice.percent(relative), voice.percent(changed), voice.percent(lost)
-
-
-def _matrices(rows: Sequence[MatrixChange], caption: str, voice: Voice) -> Table:
-    lines = tuple(
-        Line(
-            (
-                code(row.name.removeprefix("model.").removesuffix(".weight")),
-                *_cells(
-                    row.gradient_norm, row.change_norm, row.relative_change, row.changed_share, row.lost_share, voice=voice
-                ),
-            )
-        )
-        for row in rows
-    )
-    names = ("matrix", "gradient_norm", "change_norm", "relative", "changed", "lost")
-    return Table(voice.columns(*names), lines, voice.say(caption, count=len(rows)))
+def _every_token(chain: Chain, link: WeightsLink, voice: Voice, rows: int) -> list[Folded]:
+    members = [found for found in link.members if chain.member in (None, found.member)]
+    table = _table(link, members, voice, rows)
+    if not table.lines:
+        return []
+    cut = _cut(sum(len(_trained(found)) for found in members), len(table.lines), voice)
+    return [Folded(voice.say("weights.tokens"), (table, *cut))]
 
 
 def _formula(link: WeightsLink, voice: Voice) -> str:
@@ -165,28 +107,35 @@ def _terms(link: WeightsLink, voice: Voice) -> list[Block]:
     counts = {"tokens": link.num_tokens, "sequences": link.num_sequences, "limit": link.max_length}
     texts = [voice.say(f"weights.share_{link.reduction}", **counts)]
     if link.surrogate != "score_function":
-        bounds = {"low": voice.number(1 - link.clip_low), "high": voice.number(1 + link.clip_high)}
-        level = "token" if link.ratio_level == "token" else "answer"
-        texts.append(voice.say(f"weights.ratio_{link.surrogate}", level=voice.say(f"weights.level_{level}"), **bounds))
+        texts.append(_ratio(link, voice))
     if link.kl != "none" and link.kl != "k1_in_reward":
         texts.append(voice.say("weights.kl", kl=link.kl, coef=voice.number(link.kl_coef)))
     if link.entropy_slope:
         texts.append(voice.say("weights.entropy", slope=voice.signed(-link.entropy_slope)))
     if link.through_logits is not None:
-        texts.append(voice.say("weights.through_logits", relative=voice.number(link.through_logits)))
+        key = "through_logits" if link.through_logits else "through_logits_equal"
+        texts.append(voice.say(f"weights.{key}", relative=voice.number(link.through_logits)))
     return [Paragraph(text) for text in texts]
 
 
-def _strip(found: MemberWeights, largest: float, voice: Voice) -> Tokens:
-    items = tuple(
-        Token(
-            visible(token.text),
-            -token.weight / largest if largest > 0 else 0.0,
-            voice.say("weights.token", place=token.token + 1, push=voice.signed(-token.weight)),
-        )
-        for token in found.tokens
-    )
-    return Tokens(voice.say("weights.strip", answer=f"#{found.member}", push=voice.signed(-found.total)), items)
+def _ratio(link: WeightsLink, voice: Voice) -> str:
+    """What the ratio is; what a bound would do is told apart from what one did."""
+    tokens = [token for found in link.members for token in _trained(found)]
+    level = voice.say(f"weights.level_{'token' if link.ratio_level == 'token' else 'answer'}")
+    bounds = {"low": voice.number(1 - link.clip_low), "high": voice.number(1 + link.clip_high)}
+    if all(abs(token.ratio - 1) < UNMOVED_RATIO and not token.clip for token in tokens):
+        return voice.say(f"weights.ratio_still_{link.surrogate}", level=level, **bounds)
+    held = sum(bool(token.clip) for token in tokens)
+    return voice.say(f"weights.ratio_{link.surrogate}", level=level, held=held, all=len(tokens), **bounds)
+
+
+def _strip(found: MemberWeights, net: Sequence[float], largest: float, voice: Voice) -> Tokens:
+    items = []
+    for token, push in zip(found.tokens, net, strict=True):
+        level = push / largest if largest > 0 and token.has_loss else 0.0
+        own = {"place": token.token, "push": voice.signed(-token.weight), "net": voice.signed(push)}
+        items.append(Token(visible(token.text), level, voice.say("weights.token", **own)))
+    return Tokens(voice.say("weights.strip", answer=f"#{found.member}", push=voice.signed(-found.total)), tuple(items))
 
 
 def _table(link: WeightsLink, members: Sequence[MemberWeights], voice: Voice, rows: int) -> Table:
@@ -199,7 +148,7 @@ def _table(link: WeightsLink, members: Sequence[MemberWeights], voice: Voice, ro
     for member, token in tokens:
         cells = [
             f"#{member}",
-            str(token.token + 1),
+            str(token.token),
             shown(token.text),
             voice.signed(token.advantage),
             voice.number(token.ratio),

@@ -3,13 +3,14 @@
 Decisions:
 1. A real step's numbers span many sizes, so they have significant digits, not a fixed number of them after the point.
 2. A push is minus the token weight: above 0 makes the token more likely. Pages show pushes; `--json` has the weights.
-3. How much likelier is said in percent up to a tenth, as a factor beyond; a factor says nothing of the chance itself, so the
-   log-prob stands beside it.
+3. How much likelier is said in sentences in percent up to a tenth, as a factor beyond; in tables always as a factor. A factor
+   says nothing of the chance itself, so the log-prob stands beside it.
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from toishi.explanation.page.markup import code
 FOLDER = Path(__file__).parent / "messages"
 NOTHING = 1e-12
 SMALL_FACTOR = 1.1
+LIKELY = math.log(0.001)
+"""Log-probs above it are shown as probabilities too."""
 FAR = 14.0
 """Nats, about a million times: further changes are said in nats."""
 
@@ -98,6 +101,42 @@ class Voice:
         share = abs(math.expm1(change))
         return self.say(f"likelier.percent_{side}", percent=f"{share * 100:.2g}".replace("-", "−"))
 
+    def times(self, change: float | None) -> str:
+        r"""The factor of a probability for a change of its log, in one form for whole tables: with two digits that tell.
+
+        >>> voice = Voice.of("en")
+        >>> [voice.times(change) for change in (0.65, -1.12, -0.0131, 0.0003, 0.0, 20.0, None)]
+        ['×\xa01.9', '×\xa00.33', '×\xa00.987', '×\xa01.0003', '×\xa01', '×\xa0e^20', '–']
+        """
+        if change is None:
+            return "–"
+        if abs(change) > FAR:
+            return f"×\u00a0e^{self.number(change)}"
+        factor = math.exp(change)
+        if factor >= 100:
+            return f"×\u00a0{float(f'{factor:.2g}'):,.0f}"
+        if factor >= SMALL_FACTOR:
+            return f"×\u00a0{factor:.1f}" if factor < 10 else f"×\u00a0{factor:.2g}"
+        if factor <= 0.9:
+            return f"×\u00a0{factor:.2f}" if factor >= 0.1 else f"×\u00a0{factor:.2g}".replace("-", "−")
+        distance = abs(factor - 1)
+        return f"×\u00a0{factor:.{1 - math.floor(math.log10(distance))}f}".rstrip("0") if distance > 1e-6 else "×\u00a01"
+
+    def with_chance(self, logprob: float) -> str:
+        """A log-prob, and the probability where a person can still picture it.
+
+        >>> Voice.of("en").with_chance(-1.745), Voice.of("en").with_chance(-30.0)
+        ('−1.745 (17.5%)', '−30')
+        """
+        return f"{self.number(logprob)} ({self.probability(logprob)})" if logprob > LIKELY else self.number(logprob)
+
+    def members(self, numbers: Iterable[int]) -> str:
+        """
+        >>> Voice.of("en").members((0, 5))
+        '#0, #5'
+        """
+        return ", ".join(f"#{number}" for number in numbers)
+
     def columns(self, *names: str) -> tuple[Column, ...]:
         """Columns by the last part of their key; those that hold text are known by name."""
         return tuple(Column(self.say(f"col.{name}"), numeric=name not in TEXT_COLUMNS) for name in names)
@@ -109,7 +148,7 @@ class Voice:
 
 TEXT_COLUMNS = {
     *("number", "answer", "token", "reward_name", "status", "reason", "sum", "clip", "layer", "matrix", "link", "how", "moved"),
-    *("worst", "verdict", "who", "sft", "grpo", "grpo_negative"),
+    *("worst", "verdict", "who", "start", "members", "term", "meaning"),
 }
 
 

@@ -16,7 +16,8 @@ from toishi.explanation.audit_updates import recompute
 from toishi.explanation.chain.comparing import WEIGHTS, Comparing
 from toishi.explanation.chain.evidence import Evidence
 from toishi.explanation.chain.factors import Denominators, Factors, factors_of
-from toishi.explanation.chain.model import MemberWeights, TokenPush, WeightsLink
+from toishi.explanation.chain.model import MemberWeights, SharedStart, TokenPush, WeightsLink
+from toishi.explanation.chain.shared import shared_starts
 from toishi.types import Group, Rollout, RolloutId, TokenStreams, Update
 
 Rollouts = Mapping[RolloutId, Rollout]
@@ -82,8 +83,21 @@ def weights_link(evidence: Evidence, again: Sequence[Group], update: Update, how
         group_share=sum(member.absolute for member in members) / everything if everything > 0 else None,
         through_logits=_through_logits(evidence, update, comparing),
         members=members,
+        starts=_starts(evidence, members),
         check=comparing.check(how),
     )
+
+
+def _starts(evidence: Evidence, members: Sequence[MemberWeights]) -> tuple[SharedStart, ...]:
+    ids = {rollout.id.member: rollout.completion.token_ids for rollout in evidence.rollouts}
+    texts = {rollout.id.member: _texts(evidence, rollout) for rollout in evidence.rollouts}
+    return shared_starts(ids, texts, {found.member: [-token.weight for token in found.tokens] for found in members})
+
+
+def _texts(evidence: Evidence, rollout: Rollout) -> list[str]:
+    """Of each token; its number where no text is on record."""
+    texts = evidence.tokens.get((rollout.id.group, rollout.id.member), ())
+    return [texts[i] if i < len(texts) else str(token) for i, token in enumerate(rollout.completion.token_ids)]
 
 
 def _denominators(update: Update, rollouts: Rollouts, evidence: Evidence, comparing: Comparing) -> Denominators:
@@ -129,7 +143,7 @@ def _member(
     own, by_autograd = iter(factors), iter(autograd[rollout.id])
     tokens = []
     for place, trained in enumerate(rollout.completion.loss_mask):
-        text = texts[place] if place < len(texts) else str(rollout.completion.token_ids[place])
+        text = texts[place]
         if not trained:
             tokens.append(_silent(place, text))
             continue

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-Tone = Literal["", "up", "down", "held", "total"]
+Tone = Literal["", "up", "down", "against", "held", "total"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,13 +83,35 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """What a check came to."""
+    """What a check came to; `detail` is how, for those who ask."""
 
     ok: bool
     text: str
+    detail: str = ""
 
 
-Block = Paragraph | Formula | Table | Bars | Signed | Tokens | Verdict
+@dataclass(frozen=True, slots=True)
+class Folded:
+    """Blocks that a reader may pass over: closed at first in HTML, below their title on a terminal."""
+
+    title: str
+    blocks: tuple[Block, ...]
+
+
+Block = Paragraph | Formula | Table | Bars | Signed | Tokens | Verdict | Folded
+
+
+def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:
+    """All blocks that hold something, those inside folds too.
+
+    >>> [block.text for block in unfolded([Folded("more", (Paragraph("a"), Folded("still more", (Paragraph("b"),)))),])]
+    ['a', 'b']
+    """
+    for block in blocks:
+        if isinstance(block, Folded):
+            yield from unfolded(block.blocks)
+        else:
+            yield block
 
 
 @dataclass(frozen=True, slots=True)

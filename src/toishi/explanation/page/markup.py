@@ -53,5 +53,14 @@ def code(text: str) -> str:
     return f"`{literal(text)}`" if text else ""
 
 
+def chance(probability: float) -> str:
+    """A probability beside its bar: one digit after the point, more where that would hide it.
+
+    >>> chance(0.514), chance(0.0), chance(0.00012)
+    ('51.4%', '0.0%', '0.01%')
+    """
+    return f"{probability:.1%}" if probability >= 0.001 or probability == 0 else f"{probability * 100:.1g}%".replace("-", "−")
+
+
 def _plain(text: str) -> str:
     return _ESCAPED.sub(r"\1", text)

@@ -3,6 +3,7 @@
 Decisions:
 1. Bars are inline SVG with a text equivalent; colour never carries a meaning alone.
 2. The markup is XML as well (every tag closed), so that any parser can check it.
+3. On a narrow screen a wide table becomes one card for each line, each cell with its column's title: nothing scrolls sideways.
 """
 
 from __future__ import annotations
@@ -12,9 +13,12 @@ from html import escape
 from pathlib import Path
 from typing import Any
 
+from rich.cells import cell_len
+
 from toishi.explanation.page.blocks import (
     Bars,
     Block,
+    Folded,
     Formula,
     Line,
     Page,
@@ -26,11 +30,13 @@ from toishi.explanation.page.blocks import (
     Tokens,
     Verdict,
 )
-from toishi.explanation.page.markup import pieces
+from toishi.explanation.page.markup import chance, pieces
 
 STYLE = Path(__file__).parent / "page.css"
-WIDTH, LABEL, NUMBERS = 700, 130, 130
+WIDTH, LABEL, NUMBERS = 480, 130, 80
 ROW, THICK = 46, 15
+NARROW = 34
+"""Characters that fit into a line of a table on a telephone."""
 TAGS = {"code": "code", "bold": "strong"}
 
 
@@ -90,14 +96,41 @@ def _table(block: Table, page: Page) -> str:
     kinds = [' class="n"' if column.numeric else "" for column in block.columns]
     titles = zip(block.columns, kinds, strict=True)
     head = "".join(f'<th scope="col"{kind}>{marked(column.title)}</th>' for column, kind in titles)
+    kinds = [f'{kind} data-title="{escape(_plain(column.title))}"' for column, kind in zip(block.columns, kinds, strict=True)]
     body = "\n".join(_line(line, kinds) for line in block.lines)
-    return f"<figure>{_caption(block.caption)}<table><thead><tr>{head}</tr></thead><tbody>\n{body}\n</tbody></table></figure>"
+    wide = ' class="wide"' if _is_wide(block) else ""
+    head = f"<thead><tr>{head}</tr></thead>"
+    return f"<figure>{_caption(block.caption)}<table{wide}>{head}<tbody>\n{body}\n</tbody></table></figure>"
+
+
+def _is_wide(block: Table) -> bool:
+    """Whether its lines would not fit on a telephone; text wraps, numbers do not."""
+    needed = 0
+    for index, column in enumerate(block.columns):
+        pieces_of = [_plain(line.cells[index]) for line in block.lines]
+        words = [piece for text in (*pieces_of, column.title) for piece in ([text] if column.numeric else text.split())]
+        longest = max((cell_len(word) for word in words), default=0)
+        needed += min(longest, 14) + 1
+    return needed > NARROW
 
 
 def _line(line: Line, kinds: list[str]) -> str:
     tone = f' class="{line.tone}"' if line.tone else ""
-    cells = "".join(f"<td{kind}>{marked(cell)}</td>" for cell, kind in zip(line.cells, kinds, strict=True))
+    cells = "".join(f"<td{kind}>{_cell(cell)}</td>" for cell, kind in zip(line.cells, kinds, strict=True))
     return f"<tr{tone}>{cells}</tr>"
+
+
+def _cell(text: str) -> str:
+    return f"<div>{marked(text)}</div>" if text else ""
+
+
+def _plain(text: str) -> str:
+    return "".join(piece for _, piece in pieces(text))
+
+
+def _folded(block: Folded, page: Page) -> str:
+    inner = "\n".join(_DRAW[type(one)](one, page) for one in block.blocks)
+    return f"<details><summary>{marked(block.title)}</summary>\n{inner}\n</details>"
 
 
 def _bars(block: Bars, page: Page) -> str:
@@ -107,19 +140,19 @@ def _bars(block: Bars, page: Page) -> str:
     for index, (word, before, after) in enumerate(block.items):
         y, tone = index * ROW, "up" if after > before else "down"
         rows.append(f'<text x="{LABEL - 12}" y="{y + 24}" text-anchor="end">{escape(word)}</text>')
-        rows.append(_bar(LABEL, y + 4, before * scale, "before", f"{before:.1%}", "soft"))
-        rows.append(_bar(LABEL, y + 4 + THICK + 2, after * scale, tone, f"{after:.1%}", ""))
-    said = "; ".join(f"{word} {before:.1%} → {after:.1%}" for word, before, after in block.items)
+        rows.append(_bar(LABEL, y + 4, before * scale, "before", chance(before), "soft"))
+        rows.append(_bar(LABEL, y + 4 + THICK + 2, after * scale, tone, chance(after), ""))
+    said = "; ".join(f"{word} {chance(before)} → {chance(after)}" for word, before, after in block.items)
     return _chart(f"{block.caption} · {page.legend}", said, rows, len(block.items) * ROW)
 
 
 def _signed(block: Signed, page: Page) -> str:
     largest = max((abs(value) for _, value, _ in block.items), default=0.0) or 1.0
     half = (WIDTH - LABEL - NUMBERS) / 2
-    middle, step = LABEL + 40 + half, THICK + 13
+    middle, step = LABEL + half + NUMBERS / 2, THICK + 13
     rows = [f'<line class="axis" x1="{middle:.1f}" x2="{middle:.1f}" y1="0" y2="{len(block.items) * step}"/>']
     for index, (label, value, number) in enumerate(block.items):
-        y, length, side = index * step + 6, abs(value) / largest * (half - 40), "down" if value < 0 else "up"
+        y, length, side = index * step + 6, abs(value) / largest * (half - NUMBERS / 2), "down" if value < 0 else "up"
         left = middle - length if value < 0 else middle
         rows.append(f'<text x="0" y="{y + 12}">{escape(label)}</text>')
         rows.append(f'<rect class="{side}" x="{left:.1f}" y="{y}" width="{length:.1f}" height="{THICK}"/>')
@@ -141,7 +174,10 @@ def _token(token: Token) -> str:
 
 
 def _verdict(block: Verdict, page: Page) -> str:
-    return f'<p class="check {"passed" if block.ok else "broken"}">{"✓" if block.ok else "✗"} {marked(block.text)}</p>'
+    kind, text = "passed" if block.ok else "broken", f"{'✓' if block.ok else '✗'} {marked(block.text)}"
+    if not block.detail:
+        return f'<p class="check {kind}">{text}</p>'
+    return f'<details class="check {kind}"><summary>{text}</summary><p>{marked(block.detail)}</p></details>'
 
 
 def _bar(x: float, y: float, length: float, tone: str, number: str, number_tone: str) -> str:
@@ -170,4 +206,5 @@ _DRAW: Mapping[type[Block], Callable[[Any, Page], str]] = {
     Signed: _signed,
     Tokens: _tokens,
     Verdict: _verdict,
+    Folded: _folded,
 }

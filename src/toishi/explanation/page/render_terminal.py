@@ -11,10 +11,22 @@ from rich.padding import Padding
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from toishi.explanation.page.blocks import Bars, Block, Formula, Page, Paragraph, Section, Signed, Table, Tokens, Verdict
-from toishi.explanation.page.markup import pieces
+from toishi.explanation.page.blocks import (
+    Bars,
+    Block,
+    Folded,
+    Formula,
+    Page,
+    Paragraph,
+    Section,
+    Signed,
+    Table,
+    Tokens,
+    Verdict,
+)
+from toishi.explanation.page.markup import chance, pieces
 
-TONES = {"": "", "up": "green", "down": "red", "held": "dim", "total": "bold"}
+TONES = {"": "", "up": "green", "down": "red", "against": "yellow", "held": "dim", "total": "bold"}
 BAR_WIDTH = 40
 
 
@@ -74,8 +86,8 @@ def _bars(block: Bars, console: Console) -> None:
         tone = "green" if after > before else "red"
         label = Text(word)
         label.pad_right(width - label.cell_len)
-        console.print(Text.assemble(label, " ", (_bar(before), "dim"), f" {before:.1%}"), highlight=False)
-        console.print(Text.assemble(" " * width, " ", (_bar(after), tone), f" {after:.1%}"), highlight=False)
+        console.print(Text.assemble(label, " ", (_bar(before), "dim"), f" {chance(before)}"), highlight=False)
+        console.print(Text.assemble(" " * width, " ", (_bar(after), tone), f" {chance(after)}"), highlight=False)
 
 
 def _signed(block: Signed, console: Console) -> None:
@@ -104,6 +116,14 @@ def _tokens(block: Tokens, console: Console) -> None:
 
 def _verdict(block: Verdict, console: Console) -> None:
     console.print(styled(f"{'✓' if block.ok else '✗'} {block.text}", "green" if block.ok else "bold red"), highlight=False)
+    if block.detail:
+        console.print(Padding(styled(block.detail, "dim"), (0, 0, 0, 2)), highlight=False)
+
+
+def _folded(block: Folded, console: Console) -> None:
+    console.print(styled(block.title, "bold"))
+    for inner in block.blocks:
+        _DRAW[type(inner)](inner, console)
 
 
 def _bar(share: float) -> str:
@@ -122,4 +142,5 @@ _DRAW: Mapping[type[Block], Callable[[Any, Console], None]] = {
     Signed: _signed,
     Tokens: _tokens,
     Verdict: _verdict,
+    Folded: _folded,
 }

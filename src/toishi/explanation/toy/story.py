@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from toishi import __version__
-from toishi.explanation.page.blocks import Page
+from toishi.explanation.page.blocks import Folded, Page, Section
 from toishi.explanation.toy import story_advantages, story_more, story_start, story_step
 from toishi.explanation.toy.messages import Catalogue
 from toishi.explanation.toy.voice import Voice
@@ -11,6 +11,7 @@ from toishi.explanation.toy.walk import Walk
 
 SECTIONS_OF_ONE = (
     story_start.overview,
+    story_more.words,
     story_start.model,
     story_start.supervised,
     story_start.answers,
@@ -19,17 +20,12 @@ SECTIONS_OF_ONE = (
     story_step.loss,
     story_step.gradient,
     story_step.step,
+    story_more.identity,
     story_step.surprise,
     story_step.effect,
 )
-SECTIONS_BESIDE = (
-    story_more.kl,
-    story_more.rows,
-    story_more.identity,
-    story_more.adam,
-    story_more.neighbours,
-    story_more.words,
-)
+OPTIONAL = (story_more.kl, story_more.rows, story_more.adam, story_more.neighbours)
+"""What stands beside the step: folded, the step is understood without it."""
 
 
 def page(walk: Walk, language: str = "en", digits: int = 4) -> Page:
@@ -42,7 +38,7 @@ def page(walk: Walk, language: str = "en", digits: int = 4) -> Page:
     voice = Voice(say, digits)
     sections = [section(walk, voice) for section in SECTIONS_OF_ONE]
     sections += story_more.later(walk, voice)
-    sections += [section(walk, voice) for section in SECTIONS_BESIDE]
+    sections += [optional(section(walk, voice), voice) for section in OPTIONAL]
     return Page(
         language=language,
         title=say("title", row=story_start.row_title(walk)),
@@ -52,3 +48,9 @@ def page(walk: Walk, language: str = "en", digits: int = 4) -> Page:
         footer=say("footer", version=__version__),
         sections=tuple(sections),
     )
+
+
+def optional(section: Section, voice: Voice) -> Section:
+    """The section with all but its headline folded away."""
+    title = voice.say("optional.title", title=section.title)
+    return Section(section.key, title, section.headline, (Folded(voice.say("optional.show"), section.blocks),))

@@ -25,9 +25,10 @@ def weights(walk: Walk, voice: Voice) -> Section:
     update = walk.updates[0]
     sequences = len({token.answer for token in update.tokens})
     share = voice.say(f"weights.share_{walk.row['reduction']}", tokens=len(update.tokens), sequences=sequences, limit=MAX_WORDS)
-    texts = [voice.say("weights.spread"), voice.say("weights.ratio"), share, voice.say("weights.push")]
+    push = voice.say("weights.push", see=voice.say("surprise.title"))
+    texts = [voice.say("weights.spread"), voice.say("weights.ratio"), share, push]
     blocks: list[Block] = [Paragraph(text) for text in texts]
-    blocks.append(token_table(walk, voice, update.tokens))
+    blocks.append(token_table(walk, voice, update.tokens, clips=any(token.clip != "free" for token in update.tokens)))
     ordered = sorted(update.tokens, key=lambda token: -abs(token.push))
     if not ordered or abs(ordered[0].push) < NOTHING:
         return Section("weights", voice.say("weights.title"), voice.say("weights.headline_zero"), tuple(blocks))
@@ -40,9 +41,10 @@ def weights(walk: Walk, voice: Voice) -> Section:
     return Section("weights", voice.say("weights.title"), headline, tuple(blocks))
 
 
-def token_table(walk: Walk, voice: Voice, tokens: tuple[Token, ...]) -> Table:
-    """What each token pulls with, in its factors."""
+def token_table(walk: Walk, voice: Voice, tokens: tuple[Token, ...], *, clips: bool) -> Table:
+    """What each token pulls with, in its factors; `clips`: whether a column says which are held."""
     places = [voice.say("first_place"), voice.say("second_place")]
+    bounds = {"low": voice.short(low_bound(walk)), "high": voice.short(high_bound(walk))}
     lines = [
         Line(
             (
@@ -51,7 +53,7 @@ def token_table(walk: Walk, voice: Voice, tokens: tuple[Token, ...]) -> Table:
                 places[token.position - 1],
                 voice.signed(token.advantage),
                 voice.number(token.ratio),
-                voice.say(f"later.{token.clip}", low=voice.short(low_bound(walk)), high=voice.short(high_bound(walk))),
+                *([voice.say(f"later.{token.clip}", **bounds)] if clips else []),
                 voice.number(token.share),
                 voice.signed(token.push),
             ),
@@ -59,7 +61,8 @@ def token_table(walk: Walk, voice: Voice, tokens: tuple[Token, ...]) -> Table:
         )
         for token in tokens
     ]
-    return Table(voice.columns("number", "word", "place", "advantage", "ratio", "clip", "share", "push"), tuple(lines))
+    names = ("number", "word", "place", "advantage", "ratio", *(("clip",) if clips else ()), "share", "push")
+    return Table(voice.columns(*names), tuple(lines))
 
 
 def low_bound(walk: Walk) -> float:
@@ -95,6 +98,10 @@ def _how(walk: Walk, voice: Voice) -> list[Block]:
     mean = voice.short(walk.mean)
     blocks: list[Block] = [Formula(voice.say("advantages.formula", expression=_expression(walk, voice)))]
     blocks.append(Paragraph(voice.say(f"advantages.baseline_{row['baseline']}", mean=mean)))
+    true = walk.before.expected_reward
+    if row["baseline"] == "group_mean" and true is not None:
+        counts = {"group": len(walk.answers), "mean": mean, "true": voice.short(true)}
+        blocks.append(Paragraph(voice.say("advantages.baseline_true", **counts)))
     spread = {"mean": mean, "std": voice.short(walk.std), "square": _square(walk, voice)}
     blocks.append(Paragraph(voice.say(f"advantages.scale_{row['scale']}", **spread)))
     if row["filter"] == "keep_positive":

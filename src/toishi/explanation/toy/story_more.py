@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from toishi.explanation.page.blocks import Block, Column, Line, Paragraph, Section, Table
 from toishi.explanation.page.markup import code
+from toishi.explanation.toy.model import MAX_WORDS
 from toishi.explanation.toy.story_advantages import high_bound, low_bound, token_table
 from toishi.explanation.toy.story_start import NOTHING, row_title
-from toishi.explanation.toy.story_step import moves_text
+from toishi.explanation.toy.story_step import agreed, moves_text
 from toishi.explanation.toy.voice import Voice
 from toishi.explanation.toy.walk import Beside, State, Update, Walk
 
@@ -25,9 +26,10 @@ def kl(walk: Walk, voice: Voice) -> Section:
     lines += [_kl_line(say(f"kl.{row.kl}_name"), row.loss, row.gradient.first, voice) for row in walk.kl_rows]
     columns = (*voice.columns("kl", "loss"), *(Column(code(word)) for word in words))
     means = {row.kl: voice.short(row.token_mean) for row in walk.kl_rows}
+    exact = voice.short(walk.updates[0].step.after.kl_from_start[0])
     blocks: list[Block] = [
         Paragraph(say("kl.body", beta=voice.short(walk.kl_rows[0].coef))),
-        Paragraph(say("kl.k3", **means)),
+        Paragraph(say("kl.k3", exact=exact, **means)),
         Paragraph(say("kl.ratio", **means)),
         Table(columns, tuple(lines), say("kl.update")),
         _kl_tokens(walk, voice),
@@ -41,7 +43,8 @@ def rows(walk: Walk, voice: Voice) -> Section:
     numbers = [f"#{answer.number}" for answer in walk.answers]
     advantages = [Line((row.name, *(voice.signed(value) for value in row.advantages))) for row in walk.rows]
     first = [Line((r.name, voice.number(r.loss), *(voice.signed(g) for g in r.gradient.first))) for r in walk.rows]
-    blocks: list[Block] = [Paragraph(text) for row in walk.rows if (text := _row_in_words(row, voice))]
+    blocks: list[Block] = [Paragraph(text) for row in walk.rows if (text := _row_in_words(row, len(walk.answers), voice))]
+    blocks.append(Paragraph(say("rows.losses")))
     blocks += [
         Table((*voice.columns("row"), *map(Column, numbers)), tuple(advantages), say("rows.advantages")),
         voice_table(voice, ("row", "loss"), words, first, say("rows.first")),
@@ -59,14 +62,15 @@ def identity(walk: Walk, voice: Voice) -> Section:
         label = f"{voice.signed(factor)} × #{answer.number} {code(answer.text)}"
         lines.append(Line((label, *(voice.signed(factor * value) for value in part.first))))
     lines.append(Line((say("col.sum"), *(voice.signed(value) for value in found.total.first)), "total"))
-    lines.append(Line((say("col.gradient"), *(voice.signed(value) for value in walk.updates[0].gradient.first))))
+    lines.append(Line((say("gradient.line"), *(voice.signed(value) for value in walk.updates[0].gradient.first))))
     means = [a.advantage / max(1, sum(other.takes_part for other in walk.answers)) for a in walk.answers]
     by_advantage = all(abs(mean - factor) < NOTHING for mean, factor in zip(means, found.factors, strict=True))
     key = "fails" if not found.holds else "body" if by_advantage else "body_general"
-    body = say(f"identity.{key}", group=len(walk.answers), difference=voice.tiny(found.max_difference))
+    body = say(f"identity.{key}", group=len(walk.answers))
     table = voice.by_word(say("identity.table"), "product", walk.world.words, lines)
     headline = say("identity.headline" if found.holds else "identity.headline_fails", row=row_title(walk))
-    return Section("identity", say("identity.title"), headline, (Paragraph(body), table))
+    proof = [agreed(voice, "identity.checked", found.max_difference)] if found.holds else []
+    return Section("identity", say("identity.title"), headline, (Paragraph(body), table, *proof))
 
 
 def adam(walk: Walk, voice: Voice) -> Section:
@@ -75,7 +79,7 @@ def adam(walk: Walk, voice: Voice) -> Section:
     sizes = [size for size in largest if size > NOTHING]
     lines = []
     for row in walk.rows:
-        lines.append(Line((row.name, voice.say("col.gradient"), *(voice.signed(value) for value in row.gradient.first))))
+        lines.append(Line((row.name, voice.say("gradient.line"), *(voice.signed(value) for value in row.gradient.first))))
         lines.append(Line(("", "Adam", *(voice.signed(value) for value in row.adam_change.first)), "total"))
     columns = (*voice.columns("row"), Column("", numeric=False), *(Column(code(word)) for word in walk.world.words))
     factor = f"{max(sizes) / min(sizes):.0f}" if sizes else "1"
@@ -105,7 +109,7 @@ def neighbours(walk: Walk, voice: Voice) -> Section:
 
 
 def words(walk: Walk, voice: Voice) -> Section:
-    """The eight words, with what they were on this page."""
+    """The eight terms, with what they were on this page."""
     after = walk.updates[0].step.after
     known = [answer.reward for answer in walk.answers if answer.reward is not None]
     subtracted = walk.answers[0].subtracted
@@ -115,6 +119,7 @@ def words(walk: Walk, voice: Voice) -> Section:
         "advantages": voice.listed(voice.signed(answer.advantage) for answer in walk.answers),
         "entropy": f"{voice.short(walk.before.entropy[0])} → {voice.short(after.entropy[0])}",
         "kl": voice.short(after.kl_from_start[0]),
+        "group": len(walk.answers),
     }
     names = ("reward", "baseline", "advantage", "ratio", "clip", "push", "entropy", "kl")
     lines = [Line((voice.say(f"words.{name}.0"), voice.say(f"words.{name}.1", **values))) for name in names]
@@ -132,21 +137,52 @@ def _later(walk: Walk, voice: Voice, update: Update, before: State) -> Section:
     body = {"score_function": "plain", "stop_gradient": "cap"}.get(str(surrogate), "")
     if not body and walk.row["ratio_level"] != "token":
         body = "sequence"
-    bounds = {"low": voice.short(low_bound(walk)), "high": voice.short(high_bound(walk))}
+    low, high = low_bound(walk), high_bound(walk)
+    bounds = {"low": voice.short(low), "high": voice.short(high)}
+    bounds |= {"down": voice.short(1 - low), "up": voice.short(high - 1)}
     after = update.step.after
     rewards = {"before": voice.short(before.expected_reward), "after": voice.short(after.expected_reward)}
-    gradient = [Line((say("col.gradient"), *(voice.signed(value) for value in update.gradient.first)))]
+    gradient = [Line((say("gradient.line"), *(voice.signed(value) for value in update.gradient.first)))]
     blocks: list[Block] = [
         Paragraph(say(f"later.body_{body}" if body else "later.body", **bounds)),
-        token_table(walk, voice, update.tokens),
-        Paragraph(say("later.loss", loss=voice.short(update.loss), difference=voice.tiny(update.max_difference))),
+        token_table(walk, voice, update.tokens, clips=True),
+        Paragraph(_later_loss(walk, update, voice)),
         voice.by_word(say("first_position"), "word", walk.world.words, gradient),
         Paragraph(say("later.after", moves=moves_text(walk, voice, before, after))),
+        *([Paragraph(why)] if (why := _why_fell(walk, update, before, voice)) else []),
         Paragraph(say("later.reward", **rewards)),
+        agreed(voice, "later.checked", update.max_difference),
     ]
     return Section(
         f"update_{update.index}", say("later.title", index=update.index), _later_headline(update, voice), tuple(blocks)
     )
+
+
+def _later_loss(walk: Walk, update: Update, voice: Voice) -> str:
+    """The loss as the sum of what each answer adds; alone where a KL or entropy term is in it as well."""
+    parts = [sum(token.loss for token in update.tokens if token.answer == a.number) for a in walk.answers if a.takes_part]
+    loss = voice.short(update.loss)
+    if not parts or abs(sum(parts) - update.loss) > NOTHING:
+        return voice.say("later.loss", loss=loss)
+    return voice.say("later.loss_sum", loss=loss, sum=" ".join(voice.signed(part) for part in parts))
+
+
+def _why_fell(walk: Walk, update: Update, before: State, voice: Voice) -> str:
+    """Why the expected reward fell: a better word is held and lost what a worse one, still pulled, gained."""
+    after, rewards = update.step.after, walk.world.rewards
+    if before.expected_reward is None or after.expected_reward is None or after.expected_reward >= before.expected_reward:
+        return ""
+    pairs = zip(after.probabilities.first, before.probabilities.first, strict=True)
+    moves = [new - old for new, old in pairs]
+    lost, won = moves.index(min(moves)), moves.index(max(moves))
+    firsts = [token for token in update.tokens if token.position == 1]
+    held = [token.clip != "free" for token in firsts if token.word == walk.world.words[lost]]
+    pulled = any(token.push > NOTHING for token in firsts if token.word == walk.world.words[won])
+    worse, better = rewards[won], rewards[lost]
+    if not (held and all(held) and pulled) or worse is None or better is None or worse >= better:
+        return ""
+    names = {"lost": code(walk.world.words[lost]), "won": code(walk.world.words[won])}
+    return voice.say("later.why_fell", better=voice.short(better), worse=voice.short(worse), **names)
 
 
 def _later_headline(update: Update, voice: Voice) -> str:
@@ -174,8 +210,11 @@ def _kl_tokens(walk: Walk, voice: Voice) -> Table:
     return Table(columns, tuple(lines), voice.say("kl.tokens"))
 
 
-def _row_in_words(row: Beside, voice: Voice) -> str:
-    return voice.say("rows.changed", name=row.name) if row.name.endswith("*") else voice.say.maybe(f"rows.{row.name}")
+def _row_in_words(row: Beside, group: int, voice: Voice) -> str:
+    if row.name.endswith("*"):
+        return voice.say("rows.changed", name=row.name)
+    key = f"rows.{row.name}"
+    return voice.say(key, group=group, limit=MAX_WORDS) if voice.say.maybe(key) else ""
 
 
 def _second(row: Beside, voice: Voice) -> Line:

@@ -31,9 +31,14 @@ def overview(walk: Walk, voice: Voice) -> Section:
             voice.percent(walk.world.first[word]),
             voice.percent(after.probabilities.first[word]),
         )
-        lines.append(Line(cells, tone(after.probabilities.first[word] - walk.world.first[word])))
+        odd = walk.moves[word].surprising
+        lines.append(Line(cells, "against" if odd else tone(after.probabilities.first[word] - walk.world.first[word])))
     columns = voice.columns("number", "answer", "score", "reward", "advantage", "first_push", "first_before", "first_after")
     blocks: list[Block] = [Paragraph(voice.say("overview.read")), Table(columns, tuple(lines))]
+    surprising = [code(move.word) for move in walk.moves if move.surprising]
+    if surprising:
+        see = voice.say("surprise.title")
+        blocks.append(Paragraph(voice.say("overview.surprising", words=voice.listed(surprising), see=see)))
     before_reward, after_reward = walk.before.expected_reward, after.expected_reward
     if before_reward is not None and after_reward is not None and first.gradient_norm > NOTHING:
         blocks.append(

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
-from toishi.explanation.page.blocks import Block, Line, Paragraph, Section, Table
+from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Section, Table, Verdict
 from toishi.explanation.page.markup import code
+from toishi.explanation.toy.story_advantages import high_bound, low_bound
 from toishi.explanation.toy.story_start import NOTHING, bars, position_table
 from toishi.explanation.toy.voice import Voice, tone
 from toishi.explanation.toy.walk import State, Walk, WordMove
+
+AGREES = 1e-9
 
 
 def loss(walk: Walk, voice: Voice) -> Section:
@@ -17,14 +20,24 @@ def loss(walk: Walk, voice: Voice) -> Section:
     by_answer = [sum(token.loss for token in update.tokens if token.answer == a.number) for a in walk.answers if a.takes_part]
     total = " ".join(voice.signed(part) for part in by_answer) + f" = {voice.number(sum(by_answer))}"
     texts = [voice.say("loss.why_zero" if zero else "loss.why", sum=total)] if by_answer else []
+    bounds = {"low": voice.short(low_bound(walk)), "high": voice.short(high_bound(walk))}
+    formula: list[Block] = []
+    if walk.row["policy_term"]:
+        formula = [Formula(voice.say(f"loss.formula_{walk.row['surrogate']}", **bounds)), Paragraph(voice.say("loss.formula"))]
     if not still:
         texts.append(voice.say("loss.gradient"))
     return Section(
         "loss",
         voice.say("loss.title_zero" if zero and not still else "loss.title"),
         voice.say(headline, loss=voice.number(update.loss), norm=voice.short(update.gradient_norm)),
-        tuple(Paragraph(text) for text in texts),
+        (*formula, *(Paragraph(text) for text in texts)),
     )
+
+
+def agreed(voice: Voice, key: str, difference: float) -> Verdict:
+    """That two roads to the same numbers agree; how closely is the detail."""
+    detail = voice.say("agree.detail", difference=voice.tiny(difference))
+    return Verdict(difference < AGREES, voice.say(key), detail)
 
 
 def gradient(walk: Walk, voice: Voice) -> Section:
@@ -35,7 +48,7 @@ def gradient(walk: Walk, voice: Voice) -> Section:
         blocks.append(Paragraph(_worked(walk, voice)))
     blocks.append(_sum_table(walk, voice, first=True))
     blocks.append(_sum_table(walk, voice, first=False))
-    blocks.append(Paragraph(voice.say("gradient.checked", difference=voice.tiny(update.max_difference))))
+    blocks.append(agreed(voice, "gradient.checked", update.max_difference))
     return Section("gradient", voice.say("gradient.title"), voice.say("gradient.headline"), tuple(blocks))
 
 
@@ -134,7 +147,7 @@ def _sum_table(walk: Walk, voice: Voice, *, first: bool) -> Table:
     ]
     if any(update.entropy_part.first):
         lines.append(Line((voice.say("gradient.entropy"), *numbers(update.entropy_part))))
-    lines.append(Line((voice.say("col.gradient"), *numbers(update.gradient)), "total"))
+    lines.append(Line((voice.say("gradient.line"), *numbers(update.gradient)), "total"))
     lines.append(Line((voice.say("col.autograd"), *numbers(update.autograd))))
     return voice.by_word(voice.say("gradient.first" if first else "gradient.second"), "answer", walk.world.words, lines)
 
@@ -156,7 +169,8 @@ def _optimizers(walk: Walk, voice: Voice) -> Table:
         for word, p, a, b, c, d in columns
     ]
     names = ("word", "before", "sgd_change", "sgd_after", "adam_change", "adam_after")
-    return Table(voice.columns(*names), tuple(lines), voice.say("step.beside"))
+    rates = {"sgd": voice.short(sgd.lr), "adam": voice.short(adam.lr)}
+    return Table(voice.columns(*names), tuple(lines), voice.say("step.beside", **rates))
 
 
 def _odd_headline(odd: WordMove, voice: Voice) -> str:
@@ -175,7 +189,21 @@ def _why_odd(walk: Walk, odd: WordMove, voice: Voice) -> tuple[Paragraph, ...]:
         "leader": code(leader.word),
         "leader_growth": voice.number(leader.growth),
     }
-    return tuple(Paragraph(voice.say(f"surprise.{key}", **values)) for key in ("own", "normalised", "lesson"))
+    texts = [voice.say(f"surprise.{key}", **values) for key in ("own", "normalised", "lesson")]
+    return tuple(Paragraph(text) for text in (*texts, _whole(walk, odd, voice)) if text)
+
+
+def _whole(walk: Walk, odd: WordMove, voice: Voice) -> str:
+    """What became of the whole answer that begins with the word; nothing when no answer of two words does."""
+    answer = next((a for a in walk.answers if len(a.tokens) > 1 and walk.world.words[a.tokens[0]] == odd.word), None)
+    if answer is None:
+        return ""
+    second = answer.tokens[1]
+    before, after = walk.world.second[second], walk.updates[0].step.after.probabilities.second[second]
+    factors = {"first_before": odd.before, "first_after": odd.after, "second_before": before, "second_after": after}
+    whole = {"before": voice.number(odd.before * before), "after": voice.number(odd.after * after)}
+    numbers = {name: voice.short(value) for name, value in factors.items()}
+    return voice.say("surprise.whole", answer=code(answer.text), word=code(odd.word), **whole, **numbers)
 
 
 def _expected(walk: Walk, voice: Voice) -> str:
