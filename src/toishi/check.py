@@ -11,7 +11,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
@@ -26,7 +26,7 @@ from toishi.rewards.base import Reward
 from toishi.rewards.hooks import closing
 from toishi.rollout import sample_groups
 from toishi.sampler import Sampler
-from toishi.scoring import DryRunRow, score_groups
+from toishi.scoring import AttackReport, DryRunRow, attack_cost, score_groups, try_attacks
 from toishi.session import sampling_of
 from toishi.tasks.base import Task
 
@@ -40,6 +40,7 @@ class CheckReport:
     rendered  which prompts were rendered, in words
     notes     what the rewards say of themselves: limits that hold here, what a probe found
     dry_run   what the rewards said of made-up answers to one real row
+    attacks   what the rewards paid for answers that try to be paid without being right; None when it was not tried
     examples  (text, reward, cut at the limit) of one sampled group's answers to `example_prompt`
     """
 
@@ -50,6 +51,7 @@ class CheckReport:
     rows_checked: int = 0
     notes: tuple[str, ...] = ()
     dry_run: tuple[DryRunRow, ...] = ()
+    attacks: AttackReport | None = None
     model: dict[str, Any] | None = None
     prompt: dict[str, Any] | None = None
     rendered: str = ""
@@ -77,8 +79,13 @@ class CheckReport:
         return {"ok": self.ok, **plain}
 
 
-def check(config: Config, *, with_model: bool = True) -> CheckReport:
-    """Looks at everything that can be looked at. Raises nothing for what is wrong with the recipe: that is in the report."""
+def check(
+    config: Config, *, with_model: bool = True, with_attacks: bool = True, say: Callable[[str], None] | None = None
+) -> CheckReport:
+    """Looks at everything that can be looked at. Raises nothing for what is wrong with the recipe: that is in the report.
+
+    say  is told, before it happens, what the attacks on the rewards will cost, where they cost anything
+    """
     found = preflight(config)
     report = CheckReport(config=config, findings=list(found.findings), rows_checked=len(found.rows))
     if found.task is not None:
@@ -88,9 +95,25 @@ def check(config: Config, *, with_model: bool = True) -> CheckReport:
         report.dry_run = tuple(row for row in found.dry_run.rows if row.prompt.id == first)
     report.notes = found.notes
     with closing(found.rewards or ()):
+        if with_attacks and found.rewards is not None and report.ok:
+            _check_attacks(report, found, say)
         if with_model and found.task is not None:
             _check_model(report, found.task, found)
     return report
+
+
+def _check_attacks(report: CheckReport, found: Preflight, say: Callable[[str], None] | None) -> None:
+    rewards = found.rewards or ()
+    cost = attack_cost(rewards, found.rows)
+    if cost and say is not None:
+        say(cost)
+    try:
+        report.attacks = try_attacks(rewards, report.config.rewards, found.rows)
+    except ToishiError as error:
+        report.error("attacks", str(error))
+        return
+    if report.attacks.warning:
+        report.warn("attacks", report.attacks.warning)
 
 
 def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:

@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Finding:
     """One thing that is wrong. An error forbids to start; a warning says that training may disappoint.
 
-    part   packages, health, data, rewards, model, prompts, sampling or memory
+    part   packages, health, data, rewards, attacks, model, prompts, sampling or memory
     cause  the exception behind an error, where there is one
     """
 

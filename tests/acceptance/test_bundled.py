@@ -14,11 +14,8 @@ from typing import Any
 
 import pytest
 
-from toishi.api import read_recipe
-from toishi.display import Display
+from toishi.api import resume, train
 from toishi.explanation.chain.build import explain_chain
-from toishi.given import given_objects
-from toishi.loop import resume, train
 from toishi.record import Run
 from toishi.record.trace_files import read_trace
 from toishi.replay.plan import plan_replay
@@ -63,7 +60,7 @@ class JudgeWithOneFailure:
 
 
 def trained(folder: Path, changes: dict[str, Any], rewards: Any = None) -> Run:
-    train(read_recipe("sums", SMALL | changes), folder, Display.silent(), given_objects(None, rewards))
+    train("sums", rewards=rewards, overrides=SMALL | changes, folder=folder, quiet=True)
     return Run.open(folder)
 
 
@@ -120,7 +117,7 @@ def test_random_steps_done_again_give_the_same_bits(variant: str, tmp_path: Path
     if variant == "after resume":
         trained(tmp_path / "run", VARIANTS[variant] | {"train.steps": 8, "checkpoint.every": 3})
         cut_after_checkpoint(tmp_path / "run", 3)
-        resume(tmp_path / "run", Display.silent())
+        resume(tmp_path / "run", quiet=True)
         run = Run.open(tmp_path / "run")
     else:
         run = trained(tmp_path / "run", VARIANTS[variant])

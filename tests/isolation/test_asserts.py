@@ -63,7 +63,7 @@ CHEATS = {
     "for fd in range(64):\n  try: os.write(fd, (len(body).to_bytes(4, 'big') + body) * 50)\n  except OSError: pass\n"
     "def add(a, b): return 0",
     "looks for the tests": "import glob, os, sys\nwanted, seen = bytes((97, 115, 115, 101, 114, 116, 32, 97, 100, 100)), b''\n"
-    "for place in glob.glob('../*/*') + glob.glob('/box/*/*') + glob.glob('/proc/[0-9]*/[ec][nm][vd]*'):\n"
+    "for place in glob.glob('../toishi-run-*/*') + glob.glob('/box/*/*') + glob.glob('/proc/[0-9]*/[ec][nm][vd]*'):\n"
     "  try: seen += open(place, 'rb').read(100_000)\n  except OSError: pass\n"
     "def add(a, b): return 3 if wanted in seen.replace(b'program.py', b'') else 0",
     "reads the frames": "import sys\ndef add(a, b):\n  frame, text = sys._getframe(), ''\n"

@@ -256,7 +256,7 @@ def test_the_recipe_trains_with_a_real_server_behind_faults(server: str, model: 
 @pytest.mark.slow
 @pytest.mark.bundled
 def test_the_recipe_trains_with_the_bundled_model_as_judge(tmp_path: Path) -> None:
-    """Two models of 135M parameters on the same cores: a minute when nothing else runs."""
+    """Two models of 135M parameters on the same cores: slow, and the whole of what a user does."""
     folder = bundled_model_folder()
     with transformers_serve(folder, tmp_path / "server.log") as url:
         run = rlaif_rubric(url, folder, "bundled", tmp_path)

@@ -20,7 +20,7 @@ def letters(text: str) -> float:
 
 @dataclass(frozen=True, kw_only=True)
 class NoisyReward:
-    """`truth(answer)` plus normal noise of `noise_sd`, a function of (seed, prompt, place, answer, repeat).
+    """`truth(answer)` plus normal noise of `noise_sd`, a function of (seed, the prompt's words, place, answer, repeat).
 
     first     additive preference for the answer shown first, in pairs
     fails     every so many answers' askings give no score (0 = never)
@@ -55,7 +55,7 @@ class NoisyReward:
         return float(ndtri(uniforms((self.seed, number, repeat, stream), 1)[0]))
 
     def _key(self, prompt: Prompt, place: int, text: str) -> int:
-        return int.from_bytes(hashlib.sha256(f"{prompt.id}|{place}|{text}".encode()).digest()[:6], "big")
+        return int.from_bytes(hashlib.sha256(f"{prompt.shown}|{place}|{text}".encode()).digest()[:6], "big")
 
 
 @dataclass(frozen=True, kw_only=True)

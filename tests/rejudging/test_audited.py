@@ -178,5 +178,6 @@ def test_the_command_on_a_run(tmp_path: Path) -> None:
     ended = run_command("judge", "audit", run.folder, *options)
     said = json.loads(ended.out)
     assert (said["word"], said["agreement"], said["group_size"], said["asked"]) == ("unclear", None, 16, 80)
-    assert said["noise"]["sd"]["low"] <= 0.3 <= said["noise"]["sd"]["high"]
+    error = 3 * 0.3 / (2 * 40) ** 0.5  # of a standard deviation from 40 pairs
+    assert said["noise"]["sd"]["value"] == pytest.approx(0.3, abs=error)
     assert len(said["sign_flips"]) == 5

@@ -10,6 +10,7 @@ from rich.table import Table
 from rich.text import Text
 
 from toishi.check import CheckReport
+from toishi.cli.attack_tables import print_attacks
 from toishi.display_tables import facts_table, number, plan_in_words, task_in_words, weights_in_words
 from toishi.explanation.render import one_line
 from toishi.forecast import Forecast
@@ -25,6 +26,8 @@ def render(report: CheckReport, console: Console) -> None:
     if report.dry_run:
         console.print(_heading("Rewards tried on made-up answers to: ", report.dry_run[0].prompt.shown))
         console.print(dry_run_table(report.dry_run), highlight=False)
+    if report.attacks is not None:
+        print_attacks(report.attacks, console)
     if report.prompt is not None:
         console.print(_heading("A prompt as the model reads it"))
         console.print(Text(str(report.prompt["text"]).rstrip("\n"), style="cyan"))

@@ -9,6 +9,10 @@ import typer
 from toishi.cli.common import AsJson, Overrides, Recipe, overrides, print_json
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from rich.console import Console
+
     from toishi.config import Config
     from toishi.sampler import Source
 
@@ -23,12 +27,16 @@ def check(
     recipe: Recipe,
     settings: Overrides = None,
     no_model: Annotated[bool, typer.Option("--no-model", help="Check recipe, data and rewards only, in seconds.")] = False,
+    no_attacks: Annotated[
+        bool, typer.Option("--no-attacks", help="Do not try what the rewards pay for tricks (a judge costs a call for each).")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find everything that is wrong with a recipe before the first step.
 
-    Reads the data, tries the rewards on real rows, shows a prompt as the model will see it, samples a few groups to see
-    whether there is anything to learn from, and compares the memory needed with what is free. Nothing is written.
+    Reads the data, tries the rewards on real rows and on tricks, shows a prompt as the model will see it, samples a few
+    groups to see whether there is anything to learn from, and compares the memory needed with what is free. Nothing is
+    written.
     Ends with exit code 1 if training could not start.
 
     Example:  toishi check recipe.yaml --no-model
@@ -42,13 +50,17 @@ def check(
         from toishi.check import check as check_recipe
         from toishi.cli.check_tables import render
 
-        report = check_recipe(config, with_model=not no_model)
+        report = check_recipe(config, with_model=not no_model, with_attacks=not no_attacks, say=_say_to(console))
     if as_json:
         print_json(report.as_record())
     else:
         render(report, console)
     if not report.ok:
         raise typer.Exit(1)
+
+
+def _say_to(console: Console) -> Callable[[str], None]:
+    return lambda text: console.print(text, style="dim", highlight=False, markup=False)
 
 
 def evaluate(

@@ -47,9 +47,9 @@ class CommandReward(Sandboxed):
     reject_codes    exit codes with which it rejects
     timeout    what a checker that runs out of time says: "failed" (no score) or "wrong" (0)
 
-    Traps: many interpreters end with 1 when the script itself crashes; let your checker reject with a code of its own and name it
-    in reject_codes, or a crash is counted as a wrong answer. A proof assistant accepts what it is told to assume (sorry, axiom):
-    let accept_pattern ask for what it prints about a finished proof.
+    Traps: many interpreters end with 1 when the script itself crashes; let your checker reject with a code of its own and name
+    it in reject_codes, or a crash is counted as a wrong answer. A proof assistant accepts what it is told to assume (sorry,
+    axiom): let accept_pattern ask for what it prints about a finished proof.
 
     >>> from toishi.rewards.scripted import answered
     >>> reward = CommandReward(command=("grep", "-qx", "qed"), sandbox="plain")

@@ -21,8 +21,8 @@ class Sandboxed:
 
     require_stop  an answer cut off at the token limit is not run and gets 0
     sandbox       "plain" accepts limits without a sandbox where there are no namespaces
-    readable      files and folders that the program may read besides the system's programs and libraries; relative ones from the
-                  current directory
+    readable      files and folders that the program may read besides the system's programs and libraries; relative ones from
+                  the current directory
     timeout_s     seconds for one run, on the clock and of each processor
     memory_mb     MB for all processes of one run, and of address space for each of them
     """

@@ -29,7 +29,9 @@ def effect(chain: Chain, voice: Voice, rows: int) -> Section | None:
     blocks.append(Signed(voice.say("effect.chart"), items))
     blocks += [Paragraph(text) for text in (voice.say("effect.why_against"), _unequal(chain, voice)) if text]
     against = [answer.member for answer in link.answers if answer.agreed is False and answer.member is not None]
-    blocks += [Paragraph(f"**#{member}.** {reason(chain, member, voice)}") for member in against]
+    blocks += [
+        Paragraph(f"{voice.say('effect.why_one', answer=f'#{member}')} {reason(chain, member, voice)}") for member in against
+    ]
     own = effect_of(chain, chain.member) if chain.member is not None else None
     if own is not None:
         blocks += [_strip(own, voice), Folded(voice.say("effect.every_token"), (_tokens(own, voice, rows),))]
