@@ -16,6 +16,8 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 TORCH := torch==2.13.0
 # Threads that wait for work sleep instead of spinning, so several processes on one machine do not slow each other down.
 QUIET_THREADS := OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0
+# Two tests at a time; those of one file stay together, so that they share their models.
+SIDE_BY_SIDE := -n 2 --dist loadfile
 FULLY_COVERED := src/toishi/ops/*,src/toishi/algorithms/*,src/toishi/packing.py,src/toishi/scoring.py
 
 .DEFAULT_GOAL := help
@@ -31,7 +33,7 @@ demo: $(VENV)/.runtime
 setup: $(VENV)/.dev
 
 test: lint
-	$(QUIET_THREADS) $(BIN)/python -m pytest --cov --cov-report= $(ARGS)
+	$(QUIET_THREADS) $(BIN)/python -m pytest $(SIDE_BY_SIDE) --cov --cov-report= $(ARGS)
 	$(BIN)/python -m coverage report --include="$(FULLY_COVERED)" --show-missing --skip-covered --fail-under=100
 
 test-all: lint
