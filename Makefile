@@ -18,7 +18,7 @@ TORCH := torch==2.13.0
 QUIET_THREADS := OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0
 # Two tests at a time; those of one file stay together, so that they share their models.
 SIDE_BY_SIDE := -n 2 --dist loadfile
-FULLY_COVERED := src/toishi/ops/*,src/toishi/algorithms/*,src/toishi/packing.py,src/toishi/scoring.py
+FULLY_COVERED := src/toishi/ops/*,src/toishi/algorithms/*,src/toishi/packing.py,src/toishi/scoring/*
 
 .DEFAULT_GOAL := help
 .PHONY: help demo setup test test-all lint docs mutations clean
