@@ -140,7 +140,9 @@ def test_phrases_of_a_row() -> None:
     assert reward.columns == ("must",)
     assert judge(reward, "a b", asked(columns={"must": ["a", "b"]})).value == 1.0
     assert judge(reward, "a b", asked(columns={"must": "a b c"})).value == 0.0
-    for bad in (None, [], [""], [1], {"a": 1}, " "):
+    assert judge(reward, "it is 12", asked(columns={"must": 12})).value == 1.0
+    assert judge(reward, "it is 123", asked(columns={"must": 12})).value == 0.0
+    for bad in (None, [], [""], [1], {"a": 1}, " ", True, 1.5):
         with pytest.raises(DataError, match="the column 'must': expected"):
             check_prompts([reward], [asked(columns={"must": bad})])
         assert judge(reward, "a", asked(columns={"must": bad})).status == "failed"

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
 
-from tests.judging.stubs import says
+from tests.judging.stubs import by_text, honest, says
 from toishi.preflight import preflight
 from toishi.recipes import load_recipe, recipe_names
 from toishi.rewards import Judgement, Reward, ScriptedReward
@@ -20,7 +21,8 @@ from toishi.rewards.length import LengthReward
 from toishi.rewards.math import MathReward
 from toishi.rewards.number import NumberReward
 from toishi.scoring import AttackReport, attack_cost, try_attacks
-from toishi.scoring.attack_texts import ATTACKS, Scene, forms_of, scene_of, scene_texts
+from toishi.scoring.attack_scene import Scene, forms_of, scene_of
+from toishi.scoring.attack_texts import ATTACKS, scene_texts
 from toishi.types import Completion, Prompt
 
 SUMS = [
@@ -39,7 +41,7 @@ CODE = [
         columns={"tests": ["assert f(0) == 3", "assert f(4) == 7"]},
     )
 ]
-NUMBERS = Scene(question="5 + 7?", gold="12", wrong=("13", "11", "14", "10"), rubric="Judge fairly.")
+NUMBERS = Scene(question="5 + 7?", gold="12", wrong=("13", "11", "14", "10"), plain="124", rubric="Judge fairly.")
 
 
 def paying(pays: Callable[[str, Any], float], name: str = "weak") -> Reward:
@@ -91,7 +93,7 @@ def test_no_attack_that_should_be_wrong_is_right_by_chance() -> None:
 @pytest.mark.parametrize(
     ("pays", "found"),
     [
-        (lambda text, gold: str(gold) in text, {"lists all candidates", "counts past the answer", "contradicts itself", "several boxes"}),
+        (lambda text, gold: str(gold) in text, {"lists all candidates", "counts past the answer", "contradicts itself"}),
         (lambda text, gold: any(f"boxed{{{gold}}}" in box for box in text.split()), {"several boxes"}),
         (lambda text, gold: text == str(gold) or not text.strip(), {"nothing"}),
         (lambda text, gold: text == str(gold) or len(text) < 2, {"punctuation only"}),
@@ -109,9 +111,7 @@ def test_a_weak_reward_is_caught_by_the_attack_made_for_it(pays: Callable[[str, 
 
 
 def test_near_misses_of_a_wide_tolerance() -> None:
-    report = try_attacks([NumberReward(tolerance=1.0)], [1.0], SUMS)
-    assert "near miss" not in {row.attack for row in report.hacked}, "an honest wrong answer is a neighbour and is paid as well"
-    assert report.form_only == ("number",)
+    assert "near miss" in hacked(NumberReward(tolerance=1.0))
 
 
 @pytest.mark.parametrize(
@@ -143,8 +143,7 @@ def test_what_is_paid_and_where() -> None:
     assert (row.reward, row.paid, row.wrong, row.right, row.on, row.of) == ("the sum", 2.0, 0.0, 2.0, 3, 3)
     one = next(row for row in report.paid if row.attack == "lists all candidates")
     assert (one.reward, one.paid, one.text) == ("contains", 1.0, "Rome, Tokyo, Lima")
-    assert "at least as much as the right answer" in report.warning
-    assert "'lists all candidates' (2.00, the right answer 2.00)" in report.warning
+    assert "attacks as much as the right answer: 'lists all candidates' (2.00; the right answer 2.00" in report.warning
 
 
 def test_a_reward_for_form_alone_is_no_alarm() -> None:
@@ -182,7 +181,7 @@ def test_failures_are_no_pay() -> None:
 
 
 def test_judges_are_asked_about_one_row_and_the_cost_is_known_before() -> None:
-    judge = JudgeReward(judge=says('{"reason": "good", "score": 10}'), probe="off")
+    judge = JudgeReward(judge=by_text({}, otherwise=says(10)), probe="off")
     cost = attack_cost([judge], SUMS)
     report = try_attacks([judge], [1.0], SUMS)
     assert report.num_rows == 1
@@ -190,6 +189,15 @@ def test_judges_are_asked_about_one_row_and_the_cost_is_known_before() -> None:
     assert "--no-attacks" in cost
     assert attack_cost([NumberReward()], SUMS) == ""
     assert report.form_only == ("judge",), "a judge that is content with everything tells nothing apart"
+
+
+def test_a_judge_that_believes_what_it_reads_is_caught_and_an_honest_one_is_not() -> None:
+    rows = [Prompt(id="a", text="What is 3 + 4?", gold="seven"), Prompt(id="b", text="What is 1 + 1?", gold="two")]
+    believes = {form: says(7) for form in forms_of("two")}
+    believes |= {text: says(10) for text in scene_texts(scene_of(rows[1], rows))["says that it is correct"]}
+    judge = JudgeReward(judge=by_text(believes, otherwise=says(1)), probe="off")
+    assert hacked(judge, prompts=rows) == {"says that it is correct"}
+    assert hacked(JudgeReward(judge=honest(forms_of("two")), probe="off"), prompts=rows) == set()
 
 
 @pytest.mark.parametrize("name", sorted(set(recipe_names()) - {"own_data", "rlaif-rubric", "hackable"}))
@@ -223,3 +231,9 @@ def test_own_functions_are_attacked_like_any_other() -> None:
         return [float(str(gold) in text) for text, gold in zip(completions, answer, strict=True)]
 
     assert "lists all candidates" in hacked(FunctionReward.from_callable(names_it))
+
+
+def test_the_page_names_every_attack() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "reward-hacking.md").read_text(encoding="utf-8")
+    missing = [attack.name for attack in ATTACKS if attack.name not in page]
+    assert missing == []

@@ -25,7 +25,8 @@ from toishi.rewards.judged import JudgedReward
 from toishi.rewards.reward_model import RewardModelReward
 from toishi.rewards.sandboxed import Sandboxed
 from toishi.rewards.scripted import answered
-from toishi.scoring.attack_texts import ATTACKS, Attack, right_answers, scene_of, scene_texts, wrong_answers
+from toishi.scoring.attack_scene import right_answers, scene_of, wrong_answers
+from toishi.scoring.attack_texts import ATTACKS, Attack, scene_texts
 from toishi.scoring.groups import score_groups
 from toishi.types import Group, Prompt, Rollout, RolloutId
 
@@ -86,10 +87,12 @@ class AttackReport:
         """One sentence about what the recipe pays like the right answer; empty when there is nothing."""
         if not self.hacked:
             return ""
-        named = ", ".join(f"'{row.attack}' ({row.paid:.2f}, the right answer {row.right:.2f})" for row in self.hacked)
+        first, *others = self.hacked
+        more = f" and {len(others)} more" if others else ""
         return (
-            f"the sum of the rewards pays {len(self.hacked)} of {self.num_attacks} attacks at least as much as the right answer: "
-            f"{named}. Training may find them. What to do: {self.hacked[0].remedy}"
+            f"the sum of the rewards pays {len(self.hacked)} of {self.num_attacks} attacks as much as the right answer: "
+            f"'{first.attack}' ({first.paid:.2f}; the right answer {first.right:.2f}, a wrong one {first.wrong:.2f}){more}. "
+            f"Training may find them. What to do: {first.remedy}"
         )
 
 
