@@ -104,10 +104,18 @@ class Numbers:
     rewards: tuple[RewardNumbers, ...] = ()
 
 
-def worked(group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int, member: int | None = None) -> str:
+def worked(
+    group: Group,
+    groups: Sequence[Group],
+    row: Algorithm,
+    max_new_tokens: int,
+    member: int | None = None,
+    digits: int = 4,
+) -> str:
     """The formula with the numbers of one answer; empty where there is nothing to work out.
 
     member  whose numbers; by default those of the group's most telling answer
+    digits  after the point, of what stands in the formula
     """
     answers = _answers([group], row, max_new_tokens)
     chosen = [answer for answer in answers if member in (None, answer.rollout.id.member)]
@@ -121,7 +129,7 @@ def worked(group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens
     if advantage == 0 and member is None:
         return ""
     what = "first token of member" if row.credit == "reward_to_go" else "member"
-    expression = _in_digits(answer.earned, numbers, row)
+    expression = _in_digits(answer.earned, numbers, row, digits)
     return f"{what} {answer.rollout.id.member}: {expression} = {advantage:+.4f}"
 
 
@@ -141,14 +149,17 @@ def _answers(groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> li
     return [_Answer(rollout, answer.total, answer.num_tokens, answer.parts) for rollout, answer in found if answer.counts]
 
 
-def _in_digits(earned: float, numbers: Numbers, row: Algorithm) -> str:
+def _in_digits(earned: float, numbers: Numbers, row: Algorithm, digits: int) -> str:
+    def short(value: float | None) -> str:
+        return _digits(value, digits)
+
     if row.combine == "sum":
-        return _expression(row, _digits(earned), _digits(numbers.subtracted), _digits(numbers.divisor))
+        return _expression(row, short(earned), short(numbers.subtracted), short(numbers.divisor))
     each = []
     for one in numbers.rewards:
-        inner = _expression(row, _digits(one.value), _digits(one.subtracted), _digits(one.divisor))
-        each.append(f"{_digits(one.weight)}·{inner if one.divisor is not None else f'({inner})'}")
-    return _over(row, " + ".join(each) or "0", _digits(numbers.divisor))
+        inner = _expression(row, short(one.value), short(one.subtracted), short(one.divisor))
+        each.append(f"{short(one.weight)}·{inner if one.divisor is not None else f'({inner})'}")
+    return _over(row, " + ".join(each) or "0", short(numbers.divisor))
 
 
 def _numbers(
@@ -219,9 +230,9 @@ def _advantage(rollout: Rollout) -> float:
     return next(iter(rollout.advantage_per_token), 0.0)
 
 
-def _digits(value: float | None) -> str:
+def _digits(value: float | None, digits: int) -> str:
     """
-    >>> _digits(0.5), _digits(1 / 3), _digits(None)
+    >>> _digits(0.5, 4), _digits(1 / 3, 4), _digits(None, 4)
     ('0.5', '0.3333', '')
     """
-    return "" if value is None else f"{value:.4f}".rstrip("0").rstrip(".")
+    return "" if value is None else f"{value:.{digits}f}".rstrip("0").rstrip(".")

@@ -140,7 +140,7 @@ def test_truncated_answers_are_named(run: Run) -> None:
     cut = [rollout.id.member for rollout in run.step(1).groups[0].rollouts if rollout.completion.is_truncated]
     assert cut, "the tiny model never stops by itself"
     text = html_page(page(explain_chain(run, 1, group=0)))
-    assert f"Cut off by the token limit: {', '.join(f'#{member}' for member in cut)}" in text
+    assert f"and scored as far as they went: {', '.join(f'#{member}' for member in cut)}" in text
 
 
 def test_json_is_the_dataclasses(chain: Chain) -> None:

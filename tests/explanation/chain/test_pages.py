@@ -88,14 +88,15 @@ def test_answers_of_the_questions_a_reader_has(chain: Chain) -> None:
     assert chain.weights is not None
     count = len(chain.weights.members[3].tokens)
     for said in (
-        f"#3 was scored 0.5 below its group's mean (1.25), so its tokens ({count}) were all pushed down; after the step it is",
+        f"#3 was scored 0.5 below its group's mean (1.25), so its own push is down on all its {count} tokens; after",
         "The baseline here is the group's mean reward: 1.25, over 3 of 4 answers (the others are left out).",
         "mean = (1.75 + 1.25 + 0.75) / 3 = 1.25",
         "Why is the advantage of #3 negative? Its reward is 0.75, and its group's mean is 1.25: it is 0.5 below.",
         "#2 is left out: reward judge: no answer within 30 s.",
-        "Pushed most",
+        "Largest own push, by one answer alone",
         "SFT has no place for them",
-        "A short SFT step would have made #0",
+        "A short trial step of SFT on #0 would have made that text",
+        f"SFT on #0 trains its {count} tokens",
         "2 × 0.75 + 0.5 × 0.5",
         "All 9 links were recomputed",
     ):

@@ -88,7 +88,8 @@ def test_a_shared_beginning_is_given_as_the_reason_where_it_is_one(chain: Chain)
 
 def test_a_shared_beginning_that_moved_little_is_not_blamed(chain: Chain) -> None:
     text = reason(sharing(chain, net=0.01, moved=0.02, rest=0.6), 3, VOICE)
-    assert "so most came from outside" in text
+    assert "So most of the move is in tokens that no other answer pushed directly" in text
+    assert "at place 2" in text
     assert "×\u00a01.8" in text
     same = reason(sharing(chain, net=-0.01, moved=0.02, rest=0.6), 3, VOICE)
     assert "there all pushes together point down as well" in same

@@ -104,7 +104,7 @@ def test_answers_of_the_questions_a_reader_has() -> None:
     """What is the baseline, why is #3 negative, which word was pushed most and why, did it work, what would SFT have done."""
     text = re.sub(r"\s+", " ", drawn(WORKED, "en", 400))
     for said in (
-        "The baseline is the group's mean reward, 0.5",
+        "The baseline is the group's mean reward: (0.8 + 0.6 + 0.3 + 0.3) / 4 = 0.5",
         "Why is the advantage of #3 negative?",
         "It is 0.2 below the baseline, 0.5.",
         "Pushed hardest is <end> of #4: −0.2357.",
@@ -114,7 +114,22 @@ def test_answers_of_the_questions_a_reader_has() -> None:
         "−0.3979 −0.1204 +0.2182 +0.1886 = −0.1116",
         "Why the reward falls here: good (reward 0.8) is held and only loses its part of the cake; ok (reward 0.6) still pulls",
         "loss = − Σ share × min(ratio × advantage, clip(ratio, 0.8, 1.2) × advantage)",
-        "Yes: the expected reward rose from 0.59 to 0.6463.",
+        "Mostly: 3 of 4 sampled first words moved the way their advantage asked, ok did not.",
+        "The expected reward rose from 0.59 to 0.6463.",
+        "It also moved 2.1 times as far (KL 0.0861 against 0.0401).",
+        "it cut ok, which earns 0.6, from 30.0% to 18.4%.",
+        "Next come, alike, good of #1, <end> of #1: +1.4142 × 0.125 = +0.1768.",
+        "As a first word it is pushed down by #4: together −0.2357. As a second word it is pushed up by #1, #2, down by #3: "
+        "together +0.1179.",
+        "In their plain sum they do, 0.0000, and the loss is minus that sum.",
+        "ok: one optimizer raises it, the other lowers it",
+        "A word gains only if its growth is above the average growth",
+        "At learning rate 1.5872 it would stay as it was; below that it gains, above it loses. Here the learning rate is 2.",
+        "min(1.2851 × +1.4142, 1.2 × +1.4142) = min(+1.8174, +1.6971) = +1.6971.",
+        "A free word: ok of #2, min(0.9916 × +0.4714, 0.9916 × +0.4714) = +0.4674.",
+        "For good that is (+0.0584) × its probability 0.5140 = +0.0300.",
+        "good, bad lost; <end> gained.",
+        "There is no difference between the two, not in the last digit.",
         "And SFT on good <end>, with the same optimizer? It would have moved good 40.0% → 60.5%",
         "The loss is 0.0000. The gradient is not: its length is 0.348.",
         "ok scored above average, and still fell from 30.0% to 29.7%.",
@@ -168,6 +183,19 @@ def test_a_step_without_a_direction_says_so() -> None:
     assert told["overview"].headline.startswith("The step changed nothing")
     assert told["advantages"].headline == "All advantages are 0: there is nothing to compare."
     assert told["effect"].headline == "The expected reward did not move: 0.5."
+
+
+def test_a_step_that_no_word_goes_against_is_a_plain_yes() -> None:
+    told = {section.key: section for section in page(walk(World(), lr=1.5), "en").sections}
+    assert told["effect"].headline.startswith("Yes: the expected reward rose from 0.59 to")
+    assert told["surprise"].headline == "Every word that was sampled moved the way its advantage asked."
+
+
+def test_a_further_update_is_shown_in_the_tables_of_the_first() -> None:
+    later = next(section for section in page(WORKED, "en").sections if section.key == "update_2")
+    first, second = [block for block in later.blocks if isinstance(block, Table)][1:]
+    assert first.lines[0].cells == ("`good`", "0.5140", "+0.0300", "−0.0601", "0.4875")
+    assert [line.cells[1] for line in second.lines] == ["0.0934", "0.0934", "0.1825", "0.6307"]
 
 
 def test_digits() -> None:

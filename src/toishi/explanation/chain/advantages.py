@@ -17,6 +17,8 @@ from toishi.types import Group, GroupBaseline, Rollout
 
 Advantage = float | tuple[float, ...] | None
 NO_BASELINE = GroupBaseline(mean=None, std=None, count=0)
+WORKED_DIGITS = 6
+"""So many that the four digits of an advantage follow from the numbers shown."""
 
 
 def groups_again(evidence: Evidence) -> tuple[Group, ...]:
@@ -67,7 +69,7 @@ def advantage_link(evidence: Evidence, again: Sequence[Group], how: str) -> Adva
                 subtracted=None if parts is None else parts.subtracted,
                 divisor=None if parts is None else parts.divisor,
                 rewards=() if parts is None else parts.rewards,
-                worked=worked(mine, again, row, limit, member=rollout.id.member),
+                worked=worked(mine, again, row, limit, member=rollout.id.member, digits=WORKED_DIGITS),
             )
         )
     return AdvantageLink(

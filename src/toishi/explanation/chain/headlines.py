@@ -8,13 +8,16 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Sequence
 
 from toishi.explanation.chain.advantages import as_number
+from toishi.explanation.chain.beside import TARGET_NATS
 from toishi.explanation.chain.model import AnswerEffect, Chain, MemberWeights, TokenPush
-from toishi.explanation.chain.reasons import reason
-from toishi.explanation.chain.voice import NOTHING, Voice, shown
-from toishi.explanation.page.markup import literal
+from toishi.explanation.chain.net import largest_net, outweighed
+from toishi.explanation.chain.reasons import reason, short
+from toishi.explanation.chain.voice import LIKELY, NOTHING, Voice, shown, visible
+from toishi.explanation.page.markup import code, literal
 
 MUCH_LOST = 0.05
 ALIKE = 1e-6
@@ -81,9 +84,24 @@ def _about_answers(chain: Chain, voice: Voice) -> Iterator[str]:
     if chain.member is not None:
         yield from _about(chain, chain.member, voice)
         return
-    ordered = sorted(counting, key=lambda member: advantage_of(chain, member))
-    for member in dict.fromkeys((ordered[-1], ordered[0])):
+    for member in leading(chain, counting):
         yield from _about(chain, member, voice)
+
+
+def leading(chain: Chain, members: Sequence[int]) -> list[int]:
+    """Of those above and of those below their baseline the one whose probability changed most, the larger change first.
+
+    Without a trace the ones with the largest advantages, up before down.
+    """
+    sides = [[m for m in members if sign * advantage_of(chain, m) > NOTHING] for sign in (1, -1)]
+    chosen = [max(side, key=lambda m: (_moved(chain, m), abs(advantage_of(chain, m)))) for side in sides if side]
+    return sorted(chosen, key=lambda m: -_moved(chain, m))
+
+
+def _moved(chain: Chain, member: int) -> float:
+    """Change of an answer's probability, up or down; 0 where it was not measured."""
+    effect = effect_of(chain, member)
+    return abs(math.exp(effect.after) - math.exp(effect.before)) if effect else 0.0
 
 
 def _about(chain: Chain, member: int, voice: Voice) -> Iterator[str]:
@@ -117,14 +135,32 @@ def _pushed(chain: Chain, member: int, voice: Voice) -> str:
 
 
 def _after(chain: Chain, member: int, voice: Voice) -> str:
-    effect = effect_of(chain, member)
+    effect, siblings = effect_of(chain, member), against_siblings(chain, member, voice)
     if effect is None:
-        return voice.say("headline.after_unknown")
+        return f"{voice.say('headline.after_unknown')} {siblings}".strip()
     numbers = {"before": voice.number(effect.before), "after": voice.number(effect.after)}
     against = effect.agreed is False
-    key = "after_against" if against else "after"
-    text = voice.say(f"headline.{key}", likelier=voice.likelier(effect.change), **numbers)
-    return f"{text} {reason(chain, member, voice)}" if against else text
+    chance = {"before": voice.probability(effect.before), "after": voice.probability(effect.after)}
+    likely = max(effect.before, effect.after) > LIKELY
+    text = voice.say(
+        "headline.after_against" if against else "headline.after",
+        likelier=voice.likelier(effect.change),
+        chance=voice.say("headline.chance", **chance) if likely else "",
+        **numbers,
+    )
+    return " ".join(part for part in (text, siblings, reason(chain, member, voice) if against else "") if part)
+
+
+def against_siblings(chain: Chain, member: int, voice: Voice) -> str:
+    """Where an answer's own pushes are outweighed by those of siblings that begin alike; nothing where they are not."""
+    lost, found = outweighed(chain, member), weights_of(chain, member)
+    if lost is None or found is None:
+        return ""
+    counts = {"answer": f"#{member}", "count": lost.count, "all": lost.total, "others": voice.members(lost.others)}
+    own, net = voice.direction(-found.total), voice.direction(found.total)
+    kept = code(short(visible("".join(lost.kept))))
+    key = "outweighed" if lost.kept else "outweighed_all"
+    return voice.say(f"shared.{key}", own=own, net=net, kept=kept, **counts)
 
 
 def _heaviest(chain: Chain, voice: Voice) -> Iterator[str]:
@@ -135,7 +171,35 @@ def _heaviest(chain: Chain, voice: Voice) -> Iterator[str]:
     values = {"token": shown(token.text), "answer": f"#{member}", "place": token.token, "push": voice.signed(-token.weight)}
     count = all_alike(chain, member)
     key = "heaviest_all" if count else "heaviest"
-    yield voice.say(f"headline.{key}", direction=voice.direction(-token.weight), count=count, **values)
+    own = voice.say(f"headline.{key}", direction=voice.direction(-token.weight), count=count, **values)
+    yield f"{own} {heaviest_net(chain, voice)}".strip()
+
+
+def heaviest_net(chain: Chain, voice: Voice) -> str:
+    """The token, or tokens, that all answers together push most; nothing where they are no one's but one answer's."""
+    found = largest_net(chain)
+    if not found or len(found[0].members) < 2:
+        return ""
+    first, every = found[0], "_all" if len(found) > 1 else ""
+    items = (weights_of(chain, member) for member in first.members)
+    own = [item.tokens[first.token].weight for item in items if item is not None and item.computed]
+    values = {
+        "token": code(short(visible("".join(place.text for place in found)))),
+        "count": len(found),
+        "place": first.token,
+        "members": voice.members(first.members),
+        "sum": " ".join(voice.signed(-weight) for weight in own),
+        "net": voice.signed(first.push),
+    }
+    text = voice.say(f"headline.heaviest_net{every}", **values)
+    before, after = [place.before for place in found], [place.after for place in found]
+    if None in before or None in after:
+        return text
+    chance = {
+        "before": voice.probability(math.fsum(filter(None, before))),
+        "after": voice.probability(math.fsum(filter(None, after))),
+    }
+    return f"{text} {voice.say(f'headline.heaviest_net_moved{every}', count=len(found), **chance)}"
 
 
 def _directions(chain: Chain, voice: Voice) -> Iterator[str]:
@@ -201,17 +265,14 @@ def _sft(chain: Chain, voice: Voice) -> Iterator[str]:
     cosine = next(direction.cosine_with_sft for direction in contrast.directions if direction.name == "grpo")
     target = contrast.target
     if target in directions["sft"]:
-        values = {
-            "target": target_name(target, voice),
-            "sft": voice.likelier(directions["sft"][target]),
-            "grpo": voice.likelier(directions["grpo"][target]),
-            "cosine": voice.number(cosine),
-        }
-        measured = measured_change(chain, target)
-        if measured is None:
-            yield voice.say("headline.sft", **values)
-        else:
-            yield voice.say("headline.sft_measured", measured=voice.likelier(measured), **values)
+        yield voice.say(
+            "headline.sft",
+            target=target_name(target, voice),
+            sft=voice.likelier(directions["sft"][target]),
+            nats=voice.number(TARGET_NATS),
+            grpo=voice.likelier(directions["grpo"][target]),
+            cosine=voice.number(cosine),
+        )
 
 
 def measured_change(chain: Chain, target: str) -> float | None:

@@ -64,7 +64,7 @@ def overview(chain: Chain, voice: Voice) -> Section:
     if chain.chosen:
         blocks.append(Paragraph(voice.say("overview.chosen", group=chain.group, member=chain.member)))
     blocks += [Paragraph(text) for text in chain.missing]
-    blocks.append(_all(chain, voice))
+    blocks += [_all(chain, voice), Paragraph(voice.say("checks.numbers_only"))]
     headline = chain.headlines[0] if chain.headlines else voice.say("overview.title")
     return Section("overview", voice.say("overview.title"), headline, tuple(blocks))
 
@@ -143,7 +143,8 @@ def checks(chain: Chain, voice: Voice) -> Section:
     lines = tuple(_check_line(check, voice) for check in chain.checks)
     table = Table(voice.columns("link", "how", "compared", "difference", "bound", "verdict"), lines)
     broken = next((check for check in chain.checks if not check.ok), None)
-    blocks: list[Block] = [Paragraph(voice.say("checks.what")), Folded(voice.say("checks.table"), (table,))]
+    texts = [Paragraph(voice.say("checks.what")), Paragraph(voice.say("checks.numbers_only"))]
+    blocks: list[Block] = [*texts, Folded(voice.say("checks.table"), (table,))]
     if broken is not None:
         blocks.insert(0, Verdict(False, verdict_text(broken, voice)))
     return Section("checks", voice.say("checks.title"), _all(chain, voice).text, tuple(blocks))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toishi.explanation.chain.headlines import alike, effect_of, sampled_twin, weights_of
 from toishi.explanation.chain.model import AnswerEffect, Chain
+from toishi.explanation.chain.net import along, net_pushes, starts_of
 from toishi.explanation.chain.reasons import reason
 from toishi.explanation.chain.story_parts import answer_cell, effect_tone, section
 from toishi.explanation.chain.story_shared import partings
@@ -27,11 +28,12 @@ def effect(chain: Chain, voice: Voice, rows: int) -> Section | None:
     blocks.append(_table(chain, voice))
     items = tuple((_who(answer, voice), answer.change, voice.signed(answer.change)) for answer in link.answers)
     blocks.append(Signed(voice.say("effect.chart"), items))
-    blocks += [Paragraph(text) for text in (voice.say("effect.why_against"), _unequal(chain, voice)) if text]
-    against = [answer.member for answer in link.answers if answer.agreed is False and answer.member is not None]
-    blocks += [
-        Paragraph(f"{voice.say('effect.why_one', answer=f'#{member}')} {reason(chain, member, voice)}") for member in against
-    ]
+    texts = (_token_by_token(chain, voice), voice.say("effect.why_against"), _unequal(chain, voice))
+    blocks += [Paragraph(text) for text in texts if text]
+    for answer in link.answers:
+        if answer.agreed is False and answer.member is not None:
+            why = voice.say("effect.why_one", answer=f"#{answer.member}")
+            blocks += [Paragraph(f"{why} {reason(chain, answer.member, voice)}"), *_own_tokens(chain, answer, voice, rows)]
     own = effect_of(chain, chain.member) if chain.member is not None else None
     if own is not None:
         blocks += [_strip(own, voice), Folded(voice.say("effect.every_token"), (_tokens(own, voice, rows),))]
@@ -41,6 +43,37 @@ def effect(chain: Chain, voice: Voice, rows: int) -> Section | None:
     right = sum(bool(answer.agreed) for answer in asked)
     key = "none" if not asked else "all" if right == len(asked) else "some"
     return section("effect", voice.say(f"effect.headline_{key}", right=right, all=len(asked)), blocks, link.check, voice)
+
+
+def _token_by_token(chain: Chain, voice: Voice) -> str:
+    """How many single tokens moved the way of their net push; the count above is about whole answers."""
+    right, moved, small = along(chain)
+    if not moved:
+        return ""
+    return voice.say("effect.along_noise" if small else "effect.along", right=right, all=moved, small=small)
+
+
+def _own_tokens(chain: Chain, answer: AnswerEffect, voice: Voice, rows: int) -> list[Block]:
+    """The tokens of an answer that no other answer shares, before and after; the followed one is shown whole."""
+    if answer.member is None or answer.member == chain.member:
+        return []
+    shared = sum(len(start.texts) for start in starts_of(chain, answer.member) if len(start.members) > 1)
+    pushes = net_pushes(chain, answer.member)
+    lines = []
+    for place, token in list(enumerate(answer.tokens))[shared:][:rows]:
+        change = token.after - token.before
+        cells = (
+            str(place),
+            shown(token.text),
+            voice.signed(pushes[place]) if place < len(pushes) else "–",
+            voice.probability(token.before),
+            voice.probability(token.after),
+            voice.times(change),
+        )
+        lines.append(Line(cells, tone(change)))
+    columns = voice.columns("place", "token", "push", "probability_before", "probability_after", "moved")
+    title = voice.say("effect.own_tokens", answer=f"#{answer.member}")
+    return [Folded(title, (Table(columns, tuple(lines)),))] if lines else []
 
 
 def _who(answer: AnswerEffect, voice: Voice) -> str:

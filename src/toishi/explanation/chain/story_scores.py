@@ -10,6 +10,8 @@ from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Sect
 from toishi.explanation.page.markup import literal
 
 REASON, ANSWER = 300, 160
+UNREAD = "cut off at the token limit"
+"""The reason of every reward that does not read an answer which never ended."""
 
 
 def scores(chain: Chain, voice: Voice, rows: int) -> Section:
@@ -26,10 +28,20 @@ def scores(chain: Chain, voice: Voice, rows: int) -> Section:
     blocks: list[Block] = [Paragraph(voice.say("scores.what"))]
     blocks.append(Table(voice.columns("number", "answer", "reward_name", "score", "reason"), tuple(lines)))
     blocks += [Paragraph(voice.say("scores.failed", answer=f"#{member.member}")) for member in failed]
-    cut = ", ".join(f"#{member.member}" for member in chain.scores.members if member.cut)
-    if cut:
-        blocks.append(Paragraph(voice.say("scores.truncated", answers=cut)))
+    blocks += [Paragraph(text) for text in _cut_off(chain, voice)]
     return section("scores", headline, blocks, chain.scores.check, voice)
+
+
+def _cut_off(chain: Chain, voice: Voice) -> list[str]:
+    """Who was cut off by the token limit, and whether anybody read them all the same."""
+    cut = [member for member in chain.scores.members if member.cut]
+    unread = [member for member in cut if member.scores and all(score.reason == UNREAD for score in member.scores)]
+    told = []
+    for key, members in (("unread", unread), ("truncated", [member for member in cut if member not in unread])):
+        if members:
+            limit = max(member.num_tokens for member in members)
+            told.append(voice.say(f"scores.{key}", answers=voice.members(m.member for m in members), limit=limit))
+    return told
 
 
 def reward(chain: Chain, voice: Voice, rows: int) -> Section:
@@ -55,7 +67,7 @@ def baseline(chain: Chain, voice: Voice, rows: int) -> Section:
     if link.mean is not None and counting:
         total = " + ".join(voice.number(member.earned) for member in counting).replace("+ −", "− ")
         blocks.append(Formula(voice.say("baseline.mean", sum=total, count=link.count, mean=voice.number(link.mean))))
-        blocks.append(Paragraph(voice.say(f"baseline.spread_{link.std_ddof}", std=voice.number(link.std))))
+        blocks.append(Paragraph(voice.say(f"baseline.spread_{link.std_ddof}", std=voice.fine(link.std))))
     if chain.advantage.combine == "normalise_each":
         blocks.append(Paragraph(voice.say("baseline.normalise_each")))
     elif kind != "group_mean":
@@ -115,12 +127,17 @@ def _advantage_table(chain: Chain, voice: Voice) -> Table:
             voice.say("left_out") if earned is None else voice.number(earned),
             voice.number(subtracted),
             voice.signed(distance),
-            voice.number(found.divisor),
+            _divisor(chain, found.divisor, voice),
             voice.signed(value),
         )
         lines.append(Line(followed(chain, found.member, cells), "held" if not standing.counts else tone(value)))
     names = ("number", "reward", "baseline", "distance", "divisor", "advantage")
     return Table(voice.columns(*names), tuple(lines))
+
+
+def _divisor(chain: Chain, divisor: float | None, voice: Voice) -> str:
+    """What is really divided by, the added epsilon included, with so many digits that the advantage follows from it."""
+    return voice.fine(None if divisor is None else divisor + chain.advantage.epsilon)
 
 
 def _table_of_each(chain: Chain, voice: Voice) -> Table:
@@ -130,9 +147,11 @@ def _table_of_each(chain: Chain, voice: Voice) -> Table:
         value, name = advantage_of(chain, found.member), f"#{found.member}"
         for one in found.rewards:
             numbers = (voice.number(one.value), voice.number(one.subtracted), voice.signed(one.value - one.subtracted))
-            lines.append(Line((name, literal(one.reward), *numbers, voice.number(one.divisor), voice.signed(one.part))))
+            lines.append(
+                Line((name, literal(one.reward), *numbers, _divisor(chain, one.divisor, voice), voice.signed(one.part)))
+            )
         total = voice.signed(sum(one.part for one in found.rewards)) if standing.counts else voice.say("left_out")
-        cells = (name, "Σ", "", "", total, voice.number(found.divisor), voice.signed(value))
+        cells = (name, "Σ", "", "", total, _divisor(chain, found.divisor, voice), voice.signed(value))
         lines.append(Line(followed(chain, found.member, cells), "held" if not standing.counts else tone(value)))
     names = ("number", "reward_name", "reward", "baseline", "distance", "divisor", "advantage")
     return Table(voice.columns(*names), tuple(lines))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Sequence
+
 from toishi.explanation.chain.beside import TARGET_NATS
 from toishi.explanation.chain.headlines import advantage_of, measured_change, target_name
 from toishi.explanation.chain.model import Chain
 from toishi.explanation.chain.story_parts import answer_cell, section
-from toishi.explanation.chain.voice import NOTHING, Voice, one_line, tone
+from toishi.explanation.chain.voice import NOTHING, SMALL_FACTOR, Voice, one_line, shown, tone
 from toishi.explanation.page.blocks import Block, Folded, Line, Paragraph, Section, Table
 from toishi.explanation.page.markup import code
 from toishi.record.trace import Contrast
 
 Changes = dict[str, dict[str, float]]
+MAX_TOKENS = 8
 DIRECTIONS = ("sft", "grpo", "grpo_negative")
 
 
@@ -51,16 +55,47 @@ def sft(chain: Chain, voice: Voice, rows: int) -> Section | None:
 
 
 def _headline(chain: Chain, contrast: Contrast, changes: Changes, voice: Voice) -> str:
-    mine = contrast.target if contrast.target in changes["sft"] else contrast.answers[-1]
-    words = {
-        "target": target_name(mine, voice),
-        "sft": voice.likelier(changes["sft"][mine]),
-        "grpo": voice.likelier(changes["grpo"][mine]),
-    }
-    measured = measured_change(chain, mine)
-    if measured is None:
-        return voice.say("sft.headline", **words)
-    return voice.say("sft.headline_measured", measured=voice.likelier(measured), **words)
+    """Which tokens SFT trains, and what its short step does to the answers that the scores preferred."""
+    target = {"target": target_name(contrast.target, voice)}
+    tokens = target_tokens(chain, contrast)
+    if tokens:
+        trains = voice.say("sft.trains", count=len(tokens), tokens=" ".join(map(shown, tokens[:MAX_TOKENS])), **target)
+        if len(tokens) > MAX_TOKENS:
+            trains = voice.say("sft.trains_many", count=len(tokens), **target)
+    else:
+        trains = voice.say("sft.trains_unknown", **target)
+    names = [f"member {found.member}" for found in chain.advantage.members if advantage_of(chain, found.member) > NOTHING]
+    liked = [name for name in names if name in changes["sft"] and name != contrast.target]
+    if not liked:
+        return trains
+
+    def listed(direction: str) -> str:
+        pairs = ((target_name(name, voice), voice.times(changes[direction][name])) for name in liked)
+        return ", ".join(f"{name} {factor}" for name, factor in pairs)
+
+    way = way_of([changes["sft"][name] for name in liked])
+    result = voice.say(f"sft.way_{way}", answers=voice.members(int(name.removeprefix("member ")) for name in liked))
+    return f"{trains} {voice.say('sft.result', result=result, sft=listed('sft'), grpo=listed('grpo'))}"
+
+
+def target_tokens(chain: Chain, contrast: Contrast) -> tuple[str, ...]:
+    """The target, token by token; empty where it was not measured."""
+    for answer in chain.effect.answers if chain.effect else ():
+        if contrast.target == ("reference" if answer.kind == "reference" else f"member {answer.member}"):
+            return tuple(token.text for token in answer.tokens)
+    return ()
+
+
+def way_of(changes: Sequence[float]) -> str:
+    """Where some changes point: `up`, `down`, `slightly_up`, `slightly_down` (no factor beyond a tenth), or `mixed`.
+
+    >>> way_of([-0.01, -0.05]), way_of([0.2, 0.01]), way_of([0.2, -0.1])
+    ('slightly_down', 'up', 'mixed')
+    """
+    if min(changes) * max(changes) <= 0:
+        return "mixed"
+    side = "up" if changes[0] > 0 else "down"
+    return f"slightly_{side}" if max(map(abs, changes)) < math.log(SMALL_FACTOR) else side
 
 
 def _share(part: float, whole: float) -> float | None:

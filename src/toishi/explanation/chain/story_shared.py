@@ -7,13 +7,13 @@ from collections.abc import Callable, Sequence
 
 from toishi.explanation.chain.headlines import alike, effect_of, weights_of
 from toishi.explanation.chain.model import Chain, SharedStart
-from toishi.explanation.chain.reasons import starts_of
+from toishi.explanation.chain.net import Place, places, rivals, starts_of
 from toishi.explanation.chain.story_parts import answer_cell
-from toishi.explanation.chain.voice import NOTHING, Voice, tone, visible
+from toishi.explanation.chain.voice import NOTHING, Voice, shown, tone, visible
 from toishi.explanation.page.blocks import Bars, Block, Line, Paragraph, Table, Tone
 from toishi.explanation.page.markup import code
 
-MAX_STARTS, MAX_TEXT, MAX_PARTINGS, MAX_BRANCHES, MAX_NAMED, LABEL = 30, 36, 4, 8, 2, 14
+MAX_STARTS, MAX_TEXT, MAX_PARTINGS, MAX_BRANCHES, MAX_NAMED, LABEL, MAX_TURNED = 30, 36, 4, 8, 2, 14, 3
 
 
 def tree(chain: Chain, voice: Voice) -> list[Block]:
@@ -54,9 +54,43 @@ def tree(chain: Chain, voice: Voice) -> list[Block]:
     return blocks
 
 
-def net_pushes(chain: Chain, member: int) -> list[float]:
-    """Of each token of an answer the pushes of all answers that share it."""
-    return [push for start in starts_of(chain, member) for push in start.pushes]
+def turned(chain: Chain, voice: Voice) -> list[str]:
+    """Sentences on first tokens of stretches that moved against their net push, with what stands in the same place.
+
+    Nothing on stretches of answers that went against their score as a whole: those have their own reason.
+    """
+    told, noise = [], chain.effect.noise if chain.effect else 0.0
+    for start in _starts(chain):
+        place = next(places(chain, (start,)), None)
+        effects = [effect_of(chain, member) for member in start.members]
+        if (
+            place is None
+            or place.push * place.change >= 0
+            or abs(place.change) <= noise
+            or any(found and found.agreed is False for found in effects)
+        ):
+            continue
+        gained = [other for other in rivals(chain, start) if other.change * place.change < 0 and other.before is not None]
+        values = {
+            "token": shown(place.text),
+            "members": voice.members(place.members),
+            "direction": voice.direction(place.push),
+            "before": voice.probability(place.before or 0.0),
+            "after": voice.probability(place.after or 0.0),
+        }
+        text = voice.say("shared.turned", **values)
+        if gained:
+            text += " " + voice.say(
+                "shared.rivals", others=voice.say("list_joiner").join(_rival(other, voice) for other in gained)
+            )
+        told.append(text)
+    return told[:MAX_TURNED]
+
+
+def _rival(place: Place, voice: Voice) -> str:
+    before, after = voice.probability(place.before or 0.0), voice.probability(place.after or 0.0)
+    names = {"token": shown(place.text), "members": voice.members(place.members), "push": voice.signed(place.push)}
+    return voice.say("shared.rival", before=before, after=after, **names)
 
 
 def each(values: Sequence[float], write: Callable[[float], str], voice: Voice) -> str:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from toishi.explanation.chain.headlines import alike, all_alike, heaviest
+from toishi.explanation.chain.headlines import against_siblings, alike, all_alike, heaviest, heaviest_net
 from toishi.explanation.chain.model import Chain, MemberWeights, TokenPush, WeightsLink
+from toishi.explanation.chain.net import net_pushes
 from toishi.explanation.chain.story_parts import answer_cell, followed, section
-from toishi.explanation.chain.story_shared import each, net_pushes, tree
+from toishi.explanation.chain.story_shared import each, tree, turned
 from toishi.explanation.chain.voice import NOTHING, Voice, shown, tone, visible
 from toishi.explanation.page.blocks import Block, Folded, Formula, Line, Paragraph, Section, Table, Token, Tokens
 
@@ -30,7 +31,8 @@ def weights(chain: Chain, voice: Voice, rows: int) -> Section | None:
     if most is not None:
         blocks.append(Paragraph(_why_most(chain, link, most, voice)))
     strips = _strips(chain, link, voice)
-    blocks += [*tree(chain, voice), *([Paragraph(voice.say("weights.strips"))] if strips else []), *strips]
+    blocks += [*tree(chain, voice), *map(Paragraph, turned(chain, voice)), *_outweighed(chain, link, voice)]
+    blocks += [*([Paragraph(voice.say("weights.strips"))] if strips else []), *strips]
     if link.num_updates > 1:
         blocks.append(Paragraph(voice.say("weights.updates", shown=link.update, count=link.num_updates)))
     blocks += _every_token(chain, link, voice, rows)
@@ -38,8 +40,15 @@ def weights(chain: Chain, voice: Voice, rows: int) -> Section | None:
     if most is not None:
         values = {"token": shown(most[1].text), "answer": f"#{most[0]}", "push": voice.signed(-most[1].weight)}
         count = all_alike(chain, most[0])
-        headline = voice.say("weights.headline_all" if count else "weights.headline", count=count, **values)
+        own = voice.say("weights.headline_all" if count else "weights.headline", count=count, **values)
+        headline = f"{own} {heaviest_net(chain, voice)}".strip()
     return section("weights", headline, blocks, link.check, voice)
+
+
+def _outweighed(chain: Chain, link: WeightsLink, voice: Voice) -> list[Paragraph]:
+    """Answers whose colours below are not those of their own pushes, and why."""
+    told = [(found.member, against_siblings(chain, found.member, voice)) for found in link.members]
+    return [Paragraph(voice.say("shared.colours", answer=f"#{member}", text=text)) for member, text in told if text]
 
 
 def _trained(found: MemberWeights) -> list[TokenPush]:
@@ -140,6 +149,7 @@ def _strip(found: MemberWeights, net: Sequence[float], largest: float, voice: Vo
 
 def _table(link: WeightsLink, members: Sequence[MemberWeights], voice: Voice, rows: int) -> Table:
     has_kl = link.kl not in ("none", "k1_in_reward") and link.kl_coef > 0
+    clips = any(token.clip or abs(token.ratio - 1) >= UNMOVED_RATIO for found in link.members for token in _trained(found))
     tokens = [(found.member, token) for found in members for token in found.tokens if token.has_loss]
     if len(tokens) > rows:
         kept = sorted(tokens, key=lambda pair: -abs(pair[1].weight))[:rows]
@@ -153,12 +163,14 @@ def _table(link: WeightsLink, members: Sequence[MemberWeights], voice: Voice, ro
             voice.signed(token.advantage),
             voice.number(token.ratio),
         ]
-        cells += [voice.say(f"clip.{token.clip}"), voice.number(token.share)]
+        cells += [*([voice.say(f"clip.{token.clip}")] if clips else []), voice.number(token.share)]
         cells += [voice.signed(-token.kl_part)] if has_kl else []
         cells += [voice.signed(-token.weight), voice.signed(None if token.autograd is None else -token.autograd)]
         lines.append(Line(tuple(cells), "held" if abs(token.weight) < NOTHING else tone(-token.weight)))
-    names = ["number", "place", "token", "advantage", "ratio", "clip", "share", *(["kl_part"] if has_kl else [])]
-    return Table(voice.columns(*names, "push", "autograd"), tuple(lines), voice.say("weights.table"))
+    names = ["number", "place", "token", "advantage", "ratio", *(["clip"] if clips else []), "share"]
+    names += ["kl_part"] if has_kl else []
+    caption = voice.say("weights.table") + (f" {voice.say('weights.table_clip')}" if clips else "")
+    return Table(voice.columns(*names, "push", "autograd"), tuple(lines), caption)
 
 
 def _cut(there: int, shown_lines: int, voice: Voice) -> list[Paragraph]:

@@ -1,6 +1,14 @@
-"""Why a word's probability moved: its own push against the growth of all words together."""
+"""Why a word's probability moved: its own growth against that of all words together.
+
+Decision: the first step of SGD and of Adam is proportional to the learning rate, so a word's log-probability changes by
+rate · c - log Σ_v p_v e^(rate · c_v) for fixed c. That is 0 at rate 0 and bends down: a word that gains at first loses from one
+rate on, unless no other word's logit rises more.
+"""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
 
 import torch
 
@@ -9,6 +17,9 @@ from toishi.explanation.toy.walk import Update, WordMove
 from toishi.types import Group
 
 NOTHING = 1e-9
+EQUAL = 1e-6
+"""Relative: steps of logits that differ by less are one step."""
+HALVINGS = 200
 
 
 def word_moves(world: World, group: Group, update: Update) -> tuple[WordMove, ...]:
@@ -34,4 +45,34 @@ def _move(world: World, group: Group, update: Update, index: int, total: float) 
         before=world.first[index],
         after=update.step.after.probabilities.first[index],
         surprising=advantage is not None and advantage * (growth / total - 1) < -NOTHING,
+        turns_at=turning_rate(world.first, [other / update.step.lr for other in update.step.change.first], index),
     )
+
+
+def turning_rate(probabilities: Sequence[float], directions: Sequence[float], index: int) -> float | None:
+    """The learning rate at which the step rate · directions leaves a word's probability as it was; None when none does.
+
+    >>> turning_rate((0.5, 0.5), (1.0, 0.0), 0) is None  # nothing rises more: gains at every rate
+    True
+    >>> turning_rate((0.5, 0.5), (0.0, 1.0), 0) is None  # loses at every rate
+    True
+    >>> round(turning_rate((0.25, 0.5, 0.25), (2.0, 1.0, -2.0), 1), 6)  # (e^2r + e^-2r) / 4 + e^r / 2 = e^r
+    0.609378
+    """
+    own = directions[index]
+    mean = math.fsum(p * c for p, c in zip(probabilities, directions, strict=True))
+    least = EQUAL * max(map(abs, directions))
+    if own - mean <= least or max(directions) - own <= least:
+        return None
+
+    def gained(rate: float) -> float:
+        """Change of the log-probability."""
+        return -math.log(math.fsum(p * math.exp(rate * (c - own)) for p, c in zip(probabilities, directions, strict=True)))
+
+    low, high = 0.0, 1.0
+    while gained(high) > 0:
+        low, high = high, 2 * high
+    for _ in range(HALVINGS):
+        middle = (low + high) / 2
+        low, high = (middle, high) if gained(middle) > 0 else (low, middle)
+    return (low + high) / 2

@@ -42,12 +42,17 @@ def page(walk: Walk, language: str = "en", digits: int = 4) -> Page:
     return Page(
         language=language,
         title=say("title", row=story_start.row_title(walk)),
-        lead=say("lead", vocabulary=len(walk.world.words), group=len(walk.answers)),
+        lead=_lead(walk, voice),
         contents=say("contents"),
         legend=say("before_after"),
         footer=say("footer", version=__version__),
         sections=tuple(sections),
     )
+
+
+def _lead(walk: Walk, voice: Voice) -> str:
+    text = voice.say("lead", vocabulary=len(walk.world.words), group=len(walk.answers))
+    return f"{text} {voice.say('lead_again', count=len(walk.updates) - 1)}" if len(walk.updates) > 1 else text
 
 
 def optional(section: Section, voice: Voice) -> Section:

@@ -35,7 +35,8 @@ def weights(walk: Walk, voice: Voice) -> Section:
     others = [token for token in ordered if abs(token.push) < abs(ordered[0].push) - NOTHING]
     if others:
         reason = "weights.why_short" if ordered[0].share > others[0].share + NOTHING else "weights.why_advantage"
-        blocks.append(Paragraph(f"{_why_hardest(ordered[0], others[0], voice)} {voice.say(reason)}"))
+        blocks.append(Paragraph(f"{_why_hardest(ordered[0], others, voice)} {voice.say(reason)}"))
+    blocks += [Paragraph(text) for text in _at_both_places(walk, voice)]
     most = ordered[0]
     headline = voice.say("weights.headline", word=code(most.word), answer=f"#{most.answer}", push=voice.signed(most.push))
     return Section("weights", voice.say("weights.title"), headline, tuple(blocks))
@@ -97,7 +98,9 @@ def _how(walk: Walk, voice: Voice) -> list[Block]:
         return [Paragraph(voice.say("advantages.keep_best"))]
     mean = voice.short(walk.mean)
     blocks: list[Block] = [Formula(voice.say("advantages.formula", expression=_expression(walk, voice)))]
-    blocks.append(Paragraph(voice.say(f"advantages.baseline_{row['baseline']}", mean=mean)))
+    earned = [voice.short(answer.reward) for answer in walk.answers if answer.reward is not None]
+    total = f"({' + '.join(earned)}) / {len(earned)}"
+    blocks.append(Paragraph(voice.say(f"advantages.baseline_{row['baseline']}", mean=mean, sum=total)))
     true = walk.before.expected_reward
     if row["baseline"] == "group_mean" and true is not None:
         counts = {"group": len(walk.answers), "mean": mean, "true": voice.short(true)}
@@ -156,17 +159,42 @@ def _why_negative(worst: Answer, voice: Voice) -> str:
     )
 
 
-def _why_hardest(most: Token, following: Token, voice: Voice) -> str:
+def _why_hardest(most: Token, others: list[Token], voice: Voice) -> str:
+    following = others[0]
+    ties = [token for token in others if abs(token.push - following.push) < NOTHING]
     return voice.say(
-        "weights.why",
+        "weights.why" if len(ties) == 1 else "weights.why_tied",
         word=code(most.word),
         answer=f"#{most.answer}",
         advantage=voice.signed(most.advantage),
         share=voice.short(most.share),
         push=voice.signed(most.push),
-        next_word=code(following.word),
-        next_answer=f"#{following.answer}",
+        next=voice.listed(voice.say("weights.of", word=code(token.word), answer=f"#{token.answer}") for token in ties),
         next_advantage=voice.signed(following.advantage),
         next_share=voice.short(following.share),
         next_push=voice.signed(following.push),
     )
+
+
+def _at_both_places(walk: Walk, voice: Voice) -> list[str]:
+    """Words that were written in both places: their pushes there have nothing to do with one another."""
+    tokens = [token for token in walk.updates[0].tokens if abs(token.push) > NOTHING]
+    told = []
+    for word in dict.fromkeys(token.word for token in tokens):
+        first, second = ([t for t in tokens if t.word == word and t.position == place] for place in (1, 2))
+        if first and second:
+            sums = {"first_sum": sum(t.push for t in first), "second_sum": sum(t.push for t in second)}
+            said = {name: voice.signed(value) for name, value in sums.items()}
+            told.append(
+                voice.say("weights.both", word=code(word), first=_pushers(first, voice), second=_pushers(second, voice), **said)
+            )
+    return told
+
+
+def _pushers(tokens: list[Token], voice: Voice) -> str:
+    """Up by some answers, down by others."""
+    sides = []
+    for key, some in (("up", [t for t in tokens if t.push > 0]), ("down", [t for t in tokens if t.push < 0])):
+        if some:
+            sides.append(voice.say(f"weights.{key}_by", answers=voice.listed(f"#{token.answer}" for token in some)))
+    return voice.listed(sides)

@@ -6,7 +6,8 @@ from toishi.explanation.page.blocks import Block, Column, Line, Paragraph, Secti
 from toishi.explanation.page.markup import code
 from toishi.explanation.toy.model import MAX_WORDS
 from toishi.explanation.toy.story_advantages import high_bound, low_bound, token_table
-from toishi.explanation.toy.story_start import NOTHING, row_title
+from toishi.explanation.toy.story_held import about_held, held_and_free
+from toishi.explanation.toy.story_start import NOTHING, position_table, row_title
 from toishi.explanation.toy.story_step import agreed, moves_text
 from toishi.explanation.toy.voice import Voice
 from toishi.explanation.toy.walk import Beside, State, Update, Walk
@@ -142,13 +143,15 @@ def _later(walk: Walk, voice: Voice, update: Update, before: State) -> Section:
     bounds |= {"down": voice.short(1 - low), "up": voice.short(high - 1)}
     after = update.step.after
     rewards = {"before": voice.short(before.expected_reward), "after": voice.short(after.expected_reward)}
-    gradient = [Line((say("gradient.line"), *(voice.signed(value) for value in update.gradient.first)))]
     blocks: list[Block] = [
         Paragraph(say(f"later.body_{body}" if body else "later.body", **bounds)),
         token_table(walk, voice, update.tokens, clips=True),
+        *(Paragraph(text) for text in held_and_free(walk, update, voice)),
         Paragraph(_later_loss(walk, update, voice)),
-        voice.by_word(say("first_position"), "word", walk.world.words, gradient),
+        position_table(walk, voice, update.gradient.first, update.step, first=True, start=before.probabilities),
+        position_table(walk, voice, update.gradient.second, update.step, first=False, start=before.probabilities),
         Paragraph(say("later.after", moves=moves_text(walk, voice, before, after))),
+        *(Paragraph(text) for text in about_held(walk, update, before, voice)),
         *([Paragraph(why)] if (why := _why_fell(walk, update, before, voice)) else []),
         Paragraph(say("later.reward", **rewards)),
         agreed(voice, "later.checked", update.max_difference),

@@ -8,7 +8,7 @@ from toishi.algorithms.notes import describe
 from toishi.explanation.page.blocks import Bars, Block, Line, Paragraph, Section, Signed, Table
 from toishi.explanation.page.markup import code
 from toishi.explanation.toy.voice import Voice, tone
-from toishi.explanation.toy.walk import Answer, Applied, Walk
+from toishi.explanation.toy.walk import Answer, Applied, Rows, Walk
 
 NOTHING = 1e-9
 
@@ -119,14 +119,16 @@ def row_title(walk: Walk) -> str:
     return describe(str(walk.row["name"])).title.split(":")[0]
 
 
-def position_table(walk: Walk, voice: Voice, gradient: tuple[float, ...], step: Applied, *, first: bool) -> Table:
-    """Before, gradient, change of logit, after, for each word of one position."""
-    before = walk.world.first if first else walk.world.second
-    after = step.after.probabilities.first if first else step.after.probabilities.second
-    change = step.change.first if first else step.change.second
+def position_table(
+    walk: Walk, voice: Voice, gradient: tuple[float, ...], step: Applied, *, first: bool, start: Rows | None = None
+) -> Table:
+    """Before, gradient, change of logit, after, for each word of one position; `start` is where a later update began."""
+    world, after, place = walk.world, step.after.probabilities, "first" if first else "second"
+    before = start or Rows(first=world.first, second=world.second)
+    numbers = zip(world.words, *(getattr(rows, place) for rows in (before, step.change, after)), gradient, strict=True)
     lines = [
         Line((code(word), voice.number(p), voice.signed(g), voice.signed(c), voice.number(q)), tone(q - p))
-        for word, p, g, c, q in zip(walk.world.words, before, gradient, change, after, strict=True)
+        for word, p, c, q, g in numbers
     ]
     caption = voice.say("first_position" if first else "second_position")
     return Table(voice.columns("word", "before", "gradient", "change", "after"), tuple(lines), caption)

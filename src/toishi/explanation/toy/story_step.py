@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Section, Table, Verdict
 from toishi.explanation.page.markup import code
 from toishi.explanation.toy.story_advantages import high_bound, low_bound
@@ -26,6 +28,10 @@ def loss(walk: Walk, voice: Voice) -> Section:
         formula = [Formula(voice.say(f"loss.formula_{walk.row['surrogate']}", **bounds)), Paragraph(voice.say("loss.formula"))]
     if not still:
         texts.append(voice.say("loss.gradient"))
+        pushed = sum(token.push for token in update.tokens)
+        if abs(update.loss + pushed) < NOTHING:
+            texts.append(voice.say("loss.cancel_zero" if zero else "loss.cancel", sum=voice.number(pushed)))
+        texts.append(voice.say("loss.watch"))
     return Section(
         "loss",
         voice.say("loss.title_zero" if zero and not still else "loss.title"),
@@ -36,7 +42,7 @@ def loss(walk: Walk, voice: Voice) -> Section:
 
 def agreed(voice: Voice, key: str, difference: float) -> Verdict:
     """That two roads to the same numbers agree; how closely is the detail."""
-    detail = voice.say("agree.detail", difference=voice.tiny(difference))
+    detail = voice.say("agree.detail" if difference else "agree.equal", difference=voice.tiny(difference))
     return Verdict(difference < AGREES, voice.say(key), detail)
 
 
@@ -61,6 +67,7 @@ def step(walk: Walk, voice: Voice) -> Section:
         position_table(walk, voice, update.gradient.first, update.step, first=True),
         position_table(walk, voice, update.gradient.second, update.step, first=False),
         _optimizers(walk, voice),
+        *_optimizers_disagree(walk, voice),
     ]
     headline = voice.say("step.headline", moves=moves_text(walk, voice, walk.before, update.step.after))
     return Section("step", voice.say("step.title"), headline, tuple(blocks))
@@ -104,15 +111,45 @@ def effect(walk: Walk, voice: Voice) -> Section:
     lines = [Line((voice.say(f"effect.{name}"), *(voice.number(value) for value in values))) for name, *values in numbers]
     blocks: list[Block] = [Table(voice.columns("quantity", "start", "grpo", "sft"), tuple(lines))]
     asked = [move for move in walk.moves if move.advantage is not None and abs(move.advantage) > NOTHING]
-    right = sum(not move.surprising for move in asked)
-    texts = [_expected(walk, voice), voice.say("effect.directions", right=right, all=len(asked))]
-    if sft.expected_reward is not None:
-        reward = voice.short(sft.expected_reward)
-        moves = moves_text(walk, voice, before, sft)
-        texts.append(voice.say("effect.sft", answer=code(walk.sft.answer), moves=moves, sft=reward, group=len(walk.answers)))
-    texts.append(voice.say("effect.others"))
+    odd = [code(move.word) for move in asked if move.surprising]
+    counts = {"right": len(asked) - len(odd), "all": len(asked), "odd": voice.listed(odd)}
+    texts = [_expected(walk, voice), voice.say("effect.directions", **counts)]
+    texts += [*_sft_instead(walk, voice), voice.say("effect.others")]
     blocks += [Paragraph(text) for text in texts if text]
-    return Section("effect", voice.say("effect.title"), _verdict(before, after, voice), tuple(blocks))
+    return Section("effect", voice.say("effect.title"), _verdict(before, after, counts, voice), tuple(blocks))
+
+
+def _sft_instead(walk: Walk, voice: Voice) -> list[str]:
+    """What the SFT step would have done, and why its expected reward is higher where it is."""
+    before, after, sft = walk.before, walk.updates[0].step.after, walk.sft.step.after
+    if sft.expected_reward is None or after.expected_reward is None:
+        return []
+    values = {"answer": code(walk.sft.answer), "sft": voice.short(sft.expected_reward), "group": len(walk.answers)}
+    texts = [voice.say("effect.sft", moves=moves_text(walk, voice, before, sft), **values)]
+    if sft.expected_reward <= after.expected_reward + NOTHING:
+        return texts
+    mine, theirs = after.kl_from_start[0], sft.kl_from_start[0]
+    if theirs > mine > NOTHING:
+        far = {"times": f"{theirs / mine:.1f}", "mine": voice.number(mine), "theirs": voice.number(theirs)}
+        texts.append(voice.say("effect.sft_far", **far))
+    cut = _cut(walk)
+    if cut is not None:
+        word, reward, p, q = cut
+        numbers = {"reward": voice.short(reward), "before": voice.percent(p), "after": voice.percent(q)}
+        texts.append(voice.say("effect.sft_cut", word=code(word), **numbers))
+    return [" ".join(texts)]
+
+
+def _cut(walk: Walk) -> tuple[str, float, float, float] | None:
+    """The word whose loss cost SFT the most reward among those that earn more than the average before the step."""
+    after = walk.sft.step.after.probabilities.first
+    mean = walk.before.expected_reward
+    found = [
+        (word, reward, p, q)
+        for word, reward, p, q in zip(walk.world.words, walk.world.rewards, walk.world.first, after, strict=True)
+        if mean is not None and reward is not None and reward > mean and q < p
+    ]
+    return max(found, key=lambda item: item[1] * (item[2] - item[3]), default=None)
 
 
 def moves_text(walk: Walk, voice: Voice, before: State, after: State) -> str:
@@ -173,6 +210,15 @@ def _optimizers(walk: Walk, voice: Voice) -> Table:
     return Table(voice.columns(*names), tuple(lines), voice.say("step.beside", **rates))
 
 
+def _optimizers_disagree(walk: Walk, voice: Voice) -> list[Paragraph]:
+    """Words that one optimizer raises and the other lowers."""
+    own, other = walk.updates[0].step, walk.beside_step
+    pairs = zip(own.after.probabilities.first, other.after.probabilities.first, walk.world.first, strict=True)
+    apart = [(one - p) * (two - p) < -(NOTHING**2) for one, two, p in pairs]
+    words = voice.listed(code(word) for word, differs in zip(walk.world.words, apart, strict=True) if differs)
+    return [Paragraph(voice.say("step.disagree", words=words, see=voice.say("surprise.title")))] if words else []
+
+
 def _odd_headline(odd: WordMove, voice: Voice) -> str:
     key = "surprise.headline" if (odd.advantage or 0.0) > 0 else "surprise.headline_down"
     return voice.say(key, word=code(odd.word), before=voice.percent(odd.before), after=voice.percent(odd.after))
@@ -190,7 +236,15 @@ def _why_odd(walk: Walk, odd: WordMove, voice: Voice) -> tuple[Paragraph, ...]:
         "leader_growth": voice.number(leader.growth),
     }
     texts = [voice.say(f"surprise.{key}", **values) for key in ("own", "normalised", "lesson")]
-    return tuple(Paragraph(text) for text in (*texts, _whole(walk, odd, voice)) if text)
+    return tuple(Paragraph(text) for text in (*texts, _turn(walk, odd, voice), _whole(walk, odd, voice)) if text)
+
+
+def _turn(walk: Walk, odd: WordMove, voice: Voice) -> str:
+    """At which learning rate the word would have moved the other way, if at any."""
+    lr, names = walk.updates[0].step.lr, {"word": code(odd.word)}
+    if odd.turns_at is not None:
+        return voice.say("surprise.turn", rate=voice.short(odd.turns_at), lr=voice.short(lr), **names)
+    return voice.say("surprise.turn_never_up" if odd.after < odd.before else "surprise.turn_never_down", **names)
 
 
 def _whole(walk: Walk, odd: WordMove, voice: Voice) -> str:
@@ -217,10 +271,16 @@ def _expected(walk: Walk, voice: Voice) -> str:
     return voice.say("effect.expected", sum=" + ".join(terms), after=voice.short(after.expected_reward))
 
 
-def _verdict(before: State, after: State, voice: Voice) -> str:
-    if before.expected_reward is None or after.expected_reward is None:
-        return voice.say("effect.headline_unknown")
-    change = after.expected_reward - before.expected_reward
-    key = "same" if abs(change) < NOTHING else "up" if change > 0 else "down"
+def _verdict(before: State, after: State, counts: Mapping[str, object], voice: Voice) -> str:
+    """Yes or no by the expected reward; where a word went against its advantage, that comes first."""
     numbers = {"before": voice.short(before.expected_reward), "after": voice.short(after.expected_reward)}
-    return voice.say(f"effect.headline_{key}", **numbers)
+    if before.expected_reward is None or after.expected_reward is None:
+        key = "unknown"
+    else:
+        change = after.expected_reward - before.expected_reward
+        key = "same" if abs(change) < NOTHING else "up" if change > 0 else "down"
+    if not counts["odd"]:
+        return voice.say(f"effect.headline_{key}", **numbers)
+    mostly = 2 * int(str(counts["right"])) > int(str(counts["all"]))
+    told = voice.say("effect.headline_mostly" if mostly else "effect.headline_partly", **counts)
+    return f"{told} {voice.say(f'effect.reward_{key}', **numbers)}"

@@ -143,6 +143,8 @@ class WordMove:
     total       Σ probability · growth over all words: what everything is divided by
     advantage   mean of the answers that begin with it; None when there is none
     surprising  the advantage and the change of probability have opposite signs
+    turns_at    learning rate at which a first step of this optimizer leaves the probability as it was: below it the word gains,
+                above it it loses. None when there is none: it gains or loses at every rate
     """
 
     word: str
@@ -154,6 +156,7 @@ class WordMove:
     before: float
     after: float
     surprising: bool
+    turns_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
