@@ -201,6 +201,27 @@ def test_overview_of_a_run(tmp_path: Path) -> None:
     assert json.loads(json.dumps(view.as_dict()))["steps"][2]["reward/mean"] == run.step(3).metrics["reward/mean"]
 
 
+def test_the_overviews_evaluations_keep_their_numbers_at_80_columns(tmp_path: Path) -> None:
+    line = {
+        "step": 30, "mode": "sampled", "num_prompts": 64, "value": -0.8125, "interval": [-0.9125, -0.7125], "readable": 0.5,
+        "mean_tokens": 123.4, "change": -0.52, "change_interval": [-0.64, -0.38],
+    }  # fmt: skip
+    view = replace(overview(write_run(tmp_path / "run")), evaluations=(line, line | {"interval": None, "change": -0.0001}))
+    for width, kept in ((80, "readable"), (60, "mean reward"), (200, "prompts")):
+        text = printed(render_overview, view, width)
+        for piece in ("-0.812 [-0.912, -0.713]", "-0.520 [-0.640, -0.380]", "0.000 [-0.640, -0.380]", kept):
+            assert piece in text, width
+        assert "…" not in text.partition("held-out evaluations")[2]
+    assert "too few prompts" in text
+
+
+def test_a_run_that_taught_nothing_says_so(tmp_path: Path) -> None:
+    view = overview(write_run(tmp_path / "run"))
+    tied = tuple(dict(step) | {"update/grad_norm": 0.0} for step in view.steps)
+    assert "No step had a gradient" in printed(render_overview, replace(view, steps=tied))
+    assert "No step had a gradient" not in printed(render_overview, view)
+
+
 def test_overview_of_an_empty_run(tmp_path: Path) -> None:
     RunWriter.create(tmp_path / "run", {**RUN_FIELDS, "config": CONFIG})
     text = printed(render_overview, overview(Run.open(tmp_path / "run")))
@@ -237,7 +258,9 @@ def test_curve_shows_every_step_once_and_fits() -> None:
     assert reward_curve([], 60) == ""
     assert reward_curve([{"step": 1, "reward/mean": None}], 60) == ""
     flat = reward_curve([{"step": 1, "reward/mean": 0.5}, {"step": 2}, {"step": 3, "reward/mean": 0.5}], 60, height=2)
-    assert flat.splitlines()[2] == "0.50 ┤███   ███"
+    assert flat.splitlines()[1:3] == ["0.50 ┤███   ███", "     │███   ███"]
+    one = reward_curve([{"step": 7, "reward/mean": -0.001}], 60, height=2)
+    assert one.splitlines()[1:] == ["0.00 ┤███", "     │███", "     └───", "      7  step"]
 
 
 def test_curve_heights_are_the_values() -> None:

@@ -14,20 +14,26 @@ from rich.table import Table
 from rich.text import Text
 
 from toishi.explanation.curve import reward_curve, sparkline
+from toishi.explanation.render import signless
 from toishi.explanation.step import algorithm_of
 from toishi.record import Run
 from toishi.record.lines import Line, step_metrics
 
 MAX_LINES = 40
 _OUTLIER = 3.0
+_GAP = 3
+"""Characters between two columns."""
+NOTHING_TAUGHT = (
+    "No step had a gradient: every group was tied or left out, so no weight was changed, and a held-out change is chance alone."
+)
 _STEP_COLUMNS = {
-    "reward": ("reward/mean", "{:.3f}"),
-    "mixed": ("groups/mixed", "{:.0f}"),
-    "tokens": ("answers/mean_tokens", "{:.1f}"),
-    "entropy": ("entropy/mean_nats", "{:.3f}"),
-    "grad norm": ("update/grad_norm", "{:.3g}"),
-    "gap": ("sampler_gap/mean_abs", "{:.1e}"),
-    "s": ("time/step_s", "{:.1f}"),
+    "reward": ("reward/mean", ".3f"),
+    "mixed": ("groups/mixed", ".0f"),
+    "tokens": ("answers/mean_tokens", ".1f"),
+    "entropy": ("entropy/mean_nats", ".3f"),
+    "grad norm": ("update/grad_norm", ".3g"),
+    "gap": ("sampler_gap/mean_abs", ".1e"),
+    "s": ("time/step_s", ".1f"),
 }
 
 
@@ -94,6 +100,15 @@ def _largest(metrics: Sequence[Line], key: str) -> tuple[float, int]:
     return max(values, key=lambda pair: pair[0], default=(0.0, 0))
 
 
+def nothing_taught(metrics: Sequence[Mapping[str, Any]]) -> bool:
+    """Whether there are steps and none of them had a gradient.
+
+    >>> nothing_taught([]), nothing_taught([{"update/grad_norm": 0.0}, {}]), nothing_taught([{"update/grad_norm": 0.1}])
+    (False, True, False)
+    """
+    return bool(metrics) and not any(line.get("update/grad_norm") for line in metrics)
+
+
 def render_overview(view: OverviewView, console: Console) -> None:
     """Prints the run: curve, a line a step, evaluations, events, and where to look next."""
     _print(console, f"{view.folder}: {len(view.steps)} steps on record, algorithm {view.algorithm}", style="bold")
@@ -103,8 +118,12 @@ def render_overview(view: OverviewView, console: Console) -> None:
         console.print(_steps_table(view.steps))
         _print(console, "mixed: groups whose rewards differ; gap: mean |log-prob(sampler) - log-prob(trainer)|; s: seconds")
     if view.evaluations:
-        _print(console, "held-out evaluations (95% intervals)", style="bold")
-        console.print(_evaluations_table(view.evaluations))
+        few = any(line.get("value") is not None and line.get("interval") is None for line in view.evaluations)
+        note = "; too few prompts for one are shown without" if few else ""
+        _print(console, f"held-out evaluations (95% intervals{note})", style="bold")
+        console.print(_evaluations_table(view.evaluations, console.width))
+    if nothing_taught(view.steps):
+        _print(console, NOTHING_TAUGHT, style="yellow")
     for event in view.events:
         step = "" if event.get("step") is None else f"step {event['step']}: "
         style = "" if event.get("kind") in ("checkpoint", "resumed") or event.get("action") == "note" else "yellow"
@@ -131,36 +150,42 @@ def _steps_table(steps: Sequence[Mapping[str, Any]]) -> Table:
     return table
 
 
-def _evaluations_table(evaluations: Sequence[Line]) -> Table:
+def _evaluations_table(evaluations: Sequence[Line], width: int) -> Table:
+    """Where the width does not hold all columns, the least telling ones are left out, so that no number is cut."""
+    columns = {
+        "step": [str(line["step"]) for line in evaluations],
+        "mode": [str(line.get("mode", "")) for line in evaluations],
+        "prompts": [str(line.get("num_prompts", "")) for line in evaluations],
+        "mean reward": [_with_interval(line.get("value"), line.get("interval"), ".3f") for line in evaluations],
+        "readable": [_cell(line.get("readable"), ".2f") for line in evaluations],
+        "tokens": [_cell(line.get("mean_tokens"), ".1f") for line in evaluations],
+        "change": [_with_interval(line.get("change"), line.get("change_interval"), "+.3f") for line in evaluations],
+    }
+    for name in ("prompts", "tokens", "readable", "mode"):
+        if sum(max(map(len, (name, *cells))) + _GAP for name, cells in columns.items()) - _GAP <= width:
+            break
+        del columns[name]
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False)
-    for name in ("step", "mode", "prompts", "mean reward", "readable", "tokens", "change"):
+    for name in columns:
         table.add_column(name, justify="left" if name == "mode" else "right", no_wrap=True)
-    for line in evaluations:
-        table.add_row(
-            str(line["step"]),
-            str(line.get("mode", "")),
-            str(line.get("num_prompts", "")),
-            _with_interval(line.get("value"), line.get("interval"), "{:.3f}"),
-            _cell(line.get("readable"), "{:.2f}"),
-            _cell(line.get("mean_tokens"), "{:.1f}"),
-            _with_interval(line.get("change"), line.get("change_interval"), "{:+.3f}"),
-        )
+    for cells in zip(*columns.values(), strict=True):
+        table.add_row(*cells)
     return table
 
 
 def _with_interval(value: float | None, interval: Sequence[float] | None, form: str) -> str:
     """
-    >>> _with_interval(0.5, (0.4, 0.6), "{:.2f}"), _with_interval(None, None, "{:.2f}")
+    >>> _with_interval(0.5, (0.4, 0.6), ".2f"), _with_interval(None, None, ".2f")
     ('0.50 [0.40, 0.60]', '-')
     """
     if value is None or interval is None:
         return _cell(value, form)
     low, high = interval
-    return f"{form.format(value)} [{form.format(low)}, {form.format(high)}]"
+    return f"{_cell(value, form)} [{_cell(low, form)}, {_cell(high, form)}]"
 
 
 def _cell(value: float | None, form: str) -> str:
-    return "-" if value is None else form.format(value)
+    return "-" if value is None else signless(value, form)
 
 
 def _print(console: Console, text: str, style: str = "") -> None:

@@ -51,6 +51,16 @@ def one_line(text: str, limit: int) -> str:
     return text if len(text) <= limit else text[: max(1, limit) - 1] + "…"
 
 
+def signless(value: float, form: str) -> str:
+    """`value` in `form`; what is shown as zero has no sign.
+
+    >>> signless(-0.0001, ".2f"), signless(0.0001, "+.3f"), signless(-0.5, "+.1f"), signless(-1e-9, ".1e")
+    ('0.00', '0.000', '-0.5', '-1.0e-09')
+    """
+    text = format(value, form)
+    return text.lstrip("+-") if float(text) == 0 else text
+
+
 def _table(group: GroupView, width: int) -> Table:
     rewards = list(dict.fromkeys(score.reward for member in group.members for score in member.scores))
     own_columns = rewards if len(rewards) <= _MAX_REWARD_COLUMNS else []
@@ -123,7 +133,7 @@ def _number(value: float | None, form: str) -> str:
     """
     if value is None:
         return "-"
-    return format(value, form) if value else format(abs(value), form.lstrip("+"))
+    return signless(value, form)
 
 
 def _style(member: MemberView) -> str:

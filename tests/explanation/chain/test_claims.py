@@ -142,13 +142,13 @@ def test_a_cause_is_named_where_the_trial_steps_have_its_signs(
 def test_the_reason_says_what_the_record_does_not(chain: Chain) -> None:
     moved = sharing(chain, net=0.01, moved=0.02, rest=0.6)
     inside = reason(tried(moved, alone=0.2, negative=-0.1), 3, VOICE)
-    assert "So the direction comes from this prompt's positive answers, #0:" in inside
+    assert "So this prompt's positive answers, #0, are enough to explain the direction:" in inside
     assert "the record does not say" in inside
     outside = reason(tried(moved, alone=-0.2, negative=-0.1), 3, VOICE)
     assert "this prompt's pushes do not explain it" in outside
     unknown = reason(replace(moved, sft=None), 3, VOICE)
     assert unknown.endswith("the record does not say which.")
-    assert "So the direction comes" not in unknown
+    assert "enough to explain" not in unknown
 
 
 def test_the_largest_change_of_probability_leads_not_the_largest_factor(chain: Chain) -> None:
