@@ -121,6 +121,33 @@ def test_evaluation_line_shows_the_change_and_what_was_left_out() -> None:
     )
 
 
+def test_few_prompts_are_shown_without_an_interval() -> None:
+    few = evaluation("greedy", 5, 1.0, interval=None, num_prompts=2, change=1.0)
+    assert evaluation_line(few) == "step 5 held-out, greedy: 1.000 (change +1.000), 2 prompts; too few prompts for an interval"
+    table = before_after([evaluation("greedy", 0, -0.0001, interval=None, num_prompts=2), few])
+    assert table is not None
+    out = io.StringIO()
+    Console(file=out, width=80).print(table)
+    assert "Held-out prompts (2), before and after 5 steps; too few prompts for an interval" in " ".join(out.getvalue().split())
+    assert [line.split() for line in out.getvalue().splitlines() if "before  " in line] == [["before", "0.000"]]
+    assert "[" not in out.getvalue()
+
+
+def test_a_full_disk_is_said_before_the_first_step(config: Config, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("toishi.disk.free_disk", lambda folder: 1_000)
+    text = " ".join(shown(config, tmp_path / "run", terminal=False, width=80).split())
+    assert "warning: the checkpoints need up to" in text
+    assert text.index("warning: the checkpoints") < text.index("step reward mixed")
+
+
+def test_a_run_without_any_gradient_says_so(config: Config, tmp_path: Path) -> None:
+    still = config.model_copy(update={"rewards": load_config({"rewards": [{"name": "number", "weight": 0.0}]}).rewards})
+    text = " ".join(shown(still, tmp_path / "run", terminal=False, width=80).split())
+    assert "checkpoints: up to" in text
+    assert "No step had a gradient" in text
+    assert "too few prompts for an interval" in text
+
+
 def test_before_and_after_fits_80_columns() -> None:
     out = io.StringIO()
     found = [

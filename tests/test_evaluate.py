@@ -36,7 +36,7 @@ def test_value_is_the_mean_over_prompts_and_splits_into_form_and_content() -> No
     found = summarise(groups, SAMPLED, step=4, samples=3)
     assert found.by_prompt == {"p0": pytest.approx(1 / 3), "p1": 1.0}
     assert found.value == pytest.approx(2 / 3)
-    assert list(found.interval) == pytest.approx([1 / 3, 1.0])
+    assert found.interval is None  # two prompts are too few to resample
     assert found.readable == pytest.approx(3 / 5)
     assert found.value_readable == pytest.approx(2 / 3)
     assert found.truncated == pytest.approx(2 / 5)
@@ -60,13 +60,29 @@ def test_nothing_scored_is_not_zero() -> None:
 
 
 def test_change_is_paired_on_the_prompts_that_both_have() -> None:
-    first = summarise([group(n, [(0.25, True)]) for n in range(4)], SAMPLED, step=0, samples=1)
-    later = summarise([group(n, [(0.75, True)]) for n in range(1, 6)], SAMPLED, step=9, samples=1)
+    first = summarise([group(n, [(0.25, True)]) for n in range(11)], SAMPLED, step=0, samples=1)
+    later = summarise([group(n, [(0.75, True)]) for n in range(1, 13)], SAMPLED, step=9, samples=1)
     compared = later.compared_with(first)
     assert compared.change == pytest.approx(0.5)
     assert compared.change_interval is not None
     assert list(compared.change_interval) == pytest.approx([0.5, 0.5])
     assert later.compared_with(replace(first, by_prompt={"other": 1.0})) == later
+
+
+@pytest.mark.parametrize("count", [1, 2, 9, 10])
+def test_fewer_than_ten_prompts_have_no_interval(count: int) -> None:
+    found = summarise([group(n, [(float(n % 2), True)]) for n in range(count)], SAMPLED, step=0, samples=1)
+    found = found.compared_with(found)
+    assert (found.interval is None, found.change_interval is None) == (count < 10, count < 10)
+    assert found.value == pytest.approx((count // 2) / count)
+    assert found.change == 0.0
+    assert json.loads(json.dumps(found.as_record()))["interval"] == (list(found.interval) if found.interval else None)
+    assert Evaluation.from_record(json.loads(json.dumps(found.as_record()))) == found
+
+
+def test_prompts_without_a_value_do_not_count_for_an_interval() -> None:
+    scored, unscored = [group(n, [(1.0, True)]) for n in range(9)], [group(n, [(None, None)]) for n in range(9, 20)]
+    assert summarise([*scored, *unscored], SAMPLED, step=0, samples=1).interval is None
 
 
 def test_an_evaluation_survives_its_record() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import os
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from typing import Any
 
 import pytest
 import torch
+from rich.console import Console
 from safetensors.torch import load_file
 from transformers import AutoModelForCausalLM
 
@@ -24,6 +26,7 @@ from toishi.errors import HealthStop, NumericsError, RewardError
 from toishi.given import given_objects, with_given
 from toishi.record.reader import Run
 from toishi.record.writer import RunWriter
+from toishi.rewards.base import Judgement
 from toishi.rewards.scripted import ScriptedReward
 from toishi.tasks.scripted import ScriptedTask
 from toishi.tracing import live
@@ -284,6 +287,65 @@ def test_refill_stops_at_its_ceiling(tiny: Path, tmp_path: Path) -> None:
     folder = train_scripted(recipe(tiny, **overrides), tmp_path / "run", (0.5,))
     (line,) = Run.open(folder).metrics
     assert (line["groups/count"], line["groups/refill_rounds"], line["groups/dropped"]) == (6, 2, 6)
+
+
+def breaking(step: int, said: Any, steps_of: int = 6) -> Any:
+    """Pays by the answer, but says `said` of each answer of `step` (`steps_of` answers a step), once: then it is repaired."""
+    asked: list[str] = []
+
+    def values(prompt: Any, completion: Any) -> Any:
+        if not any(completion.sampled_logprobs):
+            return float(len(completion.text))  # a made-up answer, before the start
+        asked.append(prompt.id)
+        broken = (step - 1) * steps_of < len(asked) <= step * steps_of
+        return said if broken else float(sum(completion.token_ids) % 7)
+
+    return values
+
+
+def stopped(tiny: Path, folder: Path, values: Any, error: type[Exception], shown: io.StringIO) -> tuple[str, Any]:
+    config = recipe(tiny, **{"checkpoint.every": 0, "evaluation.prompts": 0, "train.steps": 4})
+    given = given_objects(ScriptedTask(("one two", "three four"), heldout=["five"]), [ScriptedReward(values=values)])
+    with pytest.raises(error) as caught:
+        loop.train(with_given(config, given), folder, Display(Console(file=shown, width=200)), given=given)
+    return str(caught.value), given
+
+
+def test_a_health_stop_saves_first_and_says_once_where_to_look(tiny: Path, tmp_path: Path) -> None:
+    broken, shown = Judgement(value=None, status="failed", reason="no server", kind="unreachable"), io.StringIO()
+    message, given = stopped(tiny, tmp_path / "run", breaking(2, broken), HealthStop, shown)
+    assert "failed on 6 of 6 answers: 6 unreachable" in message
+    assert f"toishi explain {tmp_path / 'run'} --step 2" in message
+    assert "unreachable" not in shown.getvalue()  # the error says it, once
+    assert f"toishi resume {tmp_path / 'run'}" in shown.getvalue()
+    assert (tmp_path / "run" / "checkpoints" / "step_000002").is_dir()
+    assert loop.resume(tmp_path / "run", given=given).finished
+    assert list(Run.open(tmp_path / "run").steps) == [1, 2, 3, 4]
+    assert not (tmp_path / "run" / "undone").exists()
+
+
+def test_a_reward_that_breaks_its_contract_later_loses_no_step(tiny: Path, tmp_path: Path) -> None:
+    _, given = stopped(tiny, tmp_path / "run", breaking(3, float("nan")), RewardError, io.StringIO())
+    assert (tmp_path / "run" / "checkpoints" / "step_000002").is_dir()
+    assert list(Run.open(tmp_path / "run").steps) == [1, 2]
+    assert Run.open(tmp_path / "run").metrics[-1]["prompts/next"] == 4
+    repaired = given_objects(given.task, [ScriptedReward(values=breaking(99, None))])
+    assert loop.resume(tmp_path / "run", given=repaired).finished
+    assert [line["prompts/next"] for line in Run.open(tmp_path / "run").metrics] == [2, 4, 6, 8]
+
+
+def test_weights_that_are_not_finite_are_not_saved(tiny: Path, tmp_path: Path) -> None:
+    class Poisoning(Display):
+        def step(self, session: Any, report: Any) -> None:
+            if report.step == 2:
+                next(iter(session.policy.masters.values())).data.fill_(float("inf"))
+
+    broken = Judgement(value=None, status="failed", reason="no server")
+    given = given_objects(ScriptedTask(("one two", "three")), [ScriptedReward(values=breaking(2, broken))])
+    config = recipe(tiny, **{"checkpoint.every": 0, "evaluation.prompts": 0})
+    with pytest.raises(HealthStop):
+        loop.train(with_given(config, given), tmp_path / "run", Poisoning.silent(), given=given)
+    assert [folder.name for folder in (tmp_path / "run" / "checkpoints").iterdir()] == ["step_000000"]
 
 
 @pytest.fixture

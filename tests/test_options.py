@@ -21,6 +21,7 @@ class Thing:
     kind: Literal["a", "b"] = "a"
     words: tuple[str, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
+    flag: bool = False
     fixed: int = field(init=False, default=7)
 
 
@@ -47,8 +48,14 @@ def test_options_become_fields() -> None:
         ({"size": 1, "words": "x"}, r"^task\.words: .*valid tuple, got 'x'$"),
         ({"size": 1, "words": [1]}, r"^task\.words: .*valid string, got \[1\]$"),
         ({"size": 1, "more": [1]}, r"^task\.more: .*"),
+        ({"size": 1, "flag": "no"}, r"^task\.flag: .*valid boolean, got 'no'; write true or false$"),
     ],
 )
 def test_wrong_options(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         from_options(Thing, options, where="task", name="t")
+
+
+def test_a_mistyped_key_may_be_one_that_stands_beside_the_options() -> None:
+    with pytest.raises(ConfigError, match=r"^task\.gates: unknown option; did you mean 'gate'\?$"):
+        from_options(Thing, {"size": 1, "gates": 1}, where="task", beside=("weight", "gate"), name="t")

@@ -62,6 +62,14 @@ def test_several_errors_become_one_list(monkeypatch: pytest.MonkeyPatch, tmp_pat
         found.require()
 
 
+def test_rewards_are_looked_at_although_the_task_cannot_be_built(tmp_path: Path) -> None:
+    found = preflight(recipe(tmp_path, task={"name": "smus"}, rewards=[{"name": "regex", "pattern": "("}]))
+    assert [finding.part for finding in found.errors] == ["data", "rewards"]
+    assert "not a regular expression" in found.errors[1].message
+    sound = preflight(recipe(tmp_path, task={"name": "smus"}, rewards=[{"name": "number", "gold_column": "x"}]))
+    assert [finding.part for finding in sound.errors] == ["data"]  # columns are not known, so not missed
+
+
 def test_a_missing_package_is_named_once_with_its_extra(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     for name, extra in (("hub", "hub"), ("reasoning_gym", "gym")):

@@ -17,8 +17,11 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from toishi.config import Config
+from toishi.disk import DiskEstimate, estimate_disk
 from toishi.errors import ModelError, ToishiError
+from toishi.evaluate import summarise
 from toishi.forecast import Forecast, forecast
+from toishi.golds import GoldReadings, readings
 from toishi.memory import MemoryEstimate, ModelShape, estimate_memory, free_memory
 from toishi.preflight import Finding, Preflight, preflight
 from toishi.rendering import render_all
@@ -29,6 +32,7 @@ from toishi.sampler import Sampler
 from toishi.scoring import AttackReport, DryRunRow, attack_cost, score_groups, try_attacks
 from toishi.session import sampling_of
 from toishi.tasks.base import Task
+from toishi.types import Score
 
 FORECAST_PROMPTS = 8
 
@@ -41,7 +45,9 @@ class CheckReport:
     notes     what the rewards say of themselves: limits that hold here, what a probe found
     dry_run   what the rewards said of made-up answers to one real row
     attacks   what the rewards paid for answers that try to be paid without being right; None when it was not tried
-    examples  (text, reward, cut at the limit) of one sampled group's answers to `example_prompt`
+    golds     how the golds were read by type
+    examples  (text, reward, cut at the limit, reasons) of one sampled group's answers to `example_prompt`
+    readable  share of the sampled answers in which an answer could be read; None when no reward looks for one
     """
 
     config: Config
@@ -50,6 +56,7 @@ class CheckReport:
     num_heldout: int = 0
     rows_checked: int = 0
     notes: tuple[str, ...] = ()
+    golds: tuple[GoldReadings, ...] = ()
     dry_run: tuple[DryRunRow, ...] = ()
     attacks: AttackReport | None = None
     model: dict[str, Any] | None = None
@@ -57,9 +64,11 @@ class CheckReport:
     rendered: str = ""
     longest_prompt: int | None = None
     memory: MemoryEstimate | None = None
+    disk: DiskEstimate | None = None
     forecast: Forecast | None = None
     example_prompt: str = ""
-    examples: tuple[tuple[str, float | None, bool], ...] = ()
+    examples: tuple[tuple[str, float | None, bool, str], ...] = ()
+    readable: float | None = None
 
     @property
     def ok(self) -> bool:
@@ -76,6 +85,8 @@ class CheckReport:
         plain = asdict(self) | {"config": self.config.model_dump(mode="json")}
         plain["findings"] = [{"level": f.level, "part": f.part, "message": f.message} for f in self.findings]
         plain["dry_run"] = [{"answer": row.answer, "text": row.text, "reward": row.reward} for row in self.dry_run]
+        if self.disk is not None:
+            plain["disk"] |= {"needed": self.disk.needed, "fits": self.disk.fits}
         return {"ok": self.ok, **plain}
 
 
@@ -94,6 +105,7 @@ def check(
         first = found.dry_run.rows[0].prompt.id
         report.dry_run = tuple(row for row in found.dry_run.rows if row.prompt.id == first)
     report.notes = found.notes
+    report.golds = readings(found.rewards or (), found.rows)
     with closing(found.rewards or ()):
         if with_attacks and found.rewards is not None and report.ok:
             _check_attacks(report, found, say)
@@ -127,8 +139,18 @@ def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
         return
     _check_prompts(report, task, sampler)
     _check_memory(report, sampler, free)
+    _check_disk(report, sampler)
     if found.rewards is not None and report.ok:
         _check_signal(report, sampler, task, found.rewards)
+
+
+def reasons(scores: Sequence[Score]) -> str:
+    """What the rewards said, in one line.
+
+    >>> reasons([Score(reward="number", value=1.0, reason="read 7, gold 7"), Score(reward="length", value=0.5)])
+    'read 7, gold 7'
+    """
+    return "; ".join(score.reason for score in scores if score.reason)
 
 
 def describe_model(sampler: Sampler) -> dict[str, Any]:
@@ -174,6 +196,22 @@ def _check_memory(report: CheckReport, sampler: Sampler, free: int | None) -> No
         )
 
 
+def _check_disk(report: CheckReport, sampler: Sampler) -> None:
+    policy = sampler.policy
+    report.disk = estimate_disk(
+        report.config,
+        trained=policy.num_trained,
+        weight_bytes=next(iter(policy.masters.values())).element_size(),
+        tokenizer=sampler.loaded.tokenizer,
+    )
+    if report.disk.fits is False:
+        report.warn(
+            "disk",
+            f"the checkpoints take {report.disk.words}. Keep fewer (checkpoint.keep_last, checkpoint.anchor_every, "
+            "checkpoint.keep_best), train adapters (model.lora={}), or set record.folder to another disk",
+        )
+
+
 def _check_signal(report: CheckReport, sampler: Sampler, task: Task, rewards: Sequence[Reward]) -> None:
     """Samples a few groups as the first step would, and scores them."""
     config = report.config
@@ -189,7 +227,10 @@ def _check_signal(report: CheckReport, sampler: Sampler, task: Task, rewards: Se
     report.forecast = forecast(groups, group_size=size, compares=config.algorithm.needs_group)
     shown = next((group for group in groups if not group.is_tied), groups[0])
     report.example_prompt = shown.prompt.shown
-    report.examples = tuple((one.completion.text, one.reward, one.completion.is_truncated) for one in shown.rollouts)
+    report.examples = tuple(
+        (one.completion.text, one.reward, one.completion.is_truncated, reasons(one.scores)) for one in shown.rollouts
+    )
+    report.readable = summarise(groups, sampling_of(config), step=0, samples=size).readable
     if report.forecast.verdict != "go":
         report.warn("sampling", f"{report.forecast.verdict}: {report.forecast.why}")
     if report.forecast.truncated > 0.5:

@@ -24,6 +24,7 @@ from toishi.display_tables import (
     NOTE_ON_STEPS,
     STEP_HEADER,
     before_after,
+    disk_of,
     duration,
     evaluation_line,
     facts_table,
@@ -33,6 +34,7 @@ from toishi.display_tables import (
     step_line,
 )
 from toishi.explanation.curve import reward_curve
+from toishi.explanation.overview import NOTHING_TAUGHT, nothing_taught
 from toishi.explanation.render import render_group
 from toishi.explanation.step import step_report
 from toishi.record import Run
@@ -68,7 +70,9 @@ class Display:
         self._print(facts_table(plan(session)))
         for note in session.notes:
             self._print(Text(note, style="dim"))
-        for notice in session.notices:
+        disk = disk_of(session)
+        short = (f"the checkpoints need {disk.words}: see toishi check",) if disk.fits is False else ()
+        for notice in (*session.notices, *short):
             self.console.print(Text.assemble(("warning: ", "bold yellow"), (notice, "yellow")))
 
     def resumed(self, session: Session, reasons: Sequence[str]) -> None:
@@ -167,6 +171,8 @@ class Display:
         if table is not None:
             self._print(Text(""))
             self._print(table)
+        if nothing_taught(session.metrics):
+            self.console.print(Text(f"\n{NOTHING_TAUGHT}", style="yellow"))
         if session.metrics:
             self._print(Text("\n" + reward_curve(session.metrics, min(self.console.width, 100))))
         self._show_group(folder)

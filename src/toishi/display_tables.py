@@ -15,6 +15,8 @@ from rich import box
 from rich.table import Table
 from rich.text import Text
 
+from toishi.disk import DiskEstimate, estimate_disk
+from toishi.explanation.render import signless
 from toishi.policy.capabilities import capabilities
 
 if TYPE_CHECKING:
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from toishi.types import Group
 
 NOTE_ON_EVALUATION = "held-out: mean reward [95% interval] on prompts that are never trained on"
+TOO_FEW = "; too few prompts for an interval"
 NOTE_ON_STEPS = (
     "reward: mean of the step's answers. mixed: groups whose answers got different rewards; by comparison, only these teach. "
     "The loss says nothing about learning here and is not shown: near 0 is normal. Watch reward and gradient norm."
@@ -77,7 +80,20 @@ def plan(session: Session) -> dict[str, str]:
         + (f", {updates} updates a step" if updates > 1 else ""),
         "plan": plan_in_words(train.prompts_per_step, train.group_size, train.steps),
         "folder": str(session.writer.folder),
+        "disk": f"checkpoints: {disk_of(session).words}",
     }
+
+
+def disk_of(session: Session) -> DiskEstimate:
+    """What the run's checkpoints take, and what is free in its folder."""
+    policy = session.policy
+    return estimate_disk(
+        session.config,
+        trained=policy.num_trained,
+        weight_bytes=next(iter(policy.masters.values())).element_size(),
+        tokenizer=session.tokenizer,
+        folder=session.writer.folder,
+    )
 
 
 def plan_in_words(prompts: int, group_size: int, steps: int) -> str:
@@ -144,9 +160,10 @@ def facts_table(facts: Mapping[str, str]) -> Table:
 def evaluation_line(found: Evaluation) -> str:
     """A held-out measurement in one line, with its change since the first one."""
     text = f"step {found.step} held-out, {mode_in_words(found)}: {span(found.value, found.interval)}"
-    if found.change is not None and found.change_interval is not None and found.step > 0:
+    if found.change is not None and found.step > 0:
         text += f" (change {span(found.change, found.change_interval, signed=True)})"
-    text += f", {found.num_prompts} prompts"
+    text += f", {counted(found.num_prompts, 'prompt')}"
+    text += TOO_FEW if found.interval is None and math.isfinite(found.value) else ""
     return text + (f", {found.unscored} answers without a score left out" if found.unscored else "")
 
 
@@ -160,7 +177,9 @@ def before_after(evaluations: Sequence[Evaluation]) -> Table | None:
     pairs = [(found[0], found[-1]) for mode in ("greedy", "sampled") if len(found := _of_mode(evaluations, mode)) > 1]
     if not pairs:
         return None
-    title = f"Held-out prompts ({pairs[0][1].num_prompts}), before and after {pairs[0][1].step} steps"
+    final = pairs[0][1]
+    title = f"Held-out prompts ({final.num_prompts}), before and after {counted(final.step, 'step')}"
+    title += TOO_FEW if final.interval is None and math.isfinite(final.value) else ""
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("", no_wrap=True)
     for _, last in pairs:
@@ -186,8 +205,7 @@ def _of_mode(evaluations: Sequence[Evaluation], mode: str) -> list[Evaluation]:
 
 
 def _change(last: Evaluation) -> str:
-    known = last.change is not None and last.change_interval is not None
-    return span(last.change, last.change_interval, signed=True) if known else "-"  # type: ignore[arg-type]
+    return "-" if last.change is None else span(last.change, last.change_interval, signed=True)
 
 
 def interesting(groups: Sequence[Group]) -> Group | None:
@@ -196,25 +214,27 @@ def interesting(groups: Sequence[Group]) -> Group | None:
     return max(mixed, key=lambda group: group.baseline.std or 0.0 if group.baseline else 0.0) if mixed else None
 
 
-def span(value: float, interval: Sequence[float], *, signed: bool = False) -> str:
-    """
+def span(value: float, interval: Sequence[float] | None, *, signed: bool = False) -> str:
+    """A value with its interval, if there is one.
+
     >>> span(0.5, (0.41, 0.6)), span(0.2, (0.1, 0.3), signed=True)
     ('0.500 [0.410, 0.600]', '+0.200 [+0.100, +0.300]')
-    >>> span(float("nan"), (0.0, 0.0))
-    '-'
+    >>> span(float("nan"), (0.0, 0.0)), span(0.5, None), span(-0.0001, None)
+    ('-', '0.500', '0.000')
     """
     if not math.isfinite(value):
         return "-"
-    sign = "+" if signed else ""
-    return f"{value:{sign}.3f} [{interval[0]:{sign}.3f}, {interval[1]:{sign}.3f}]"
+    form = "+.3f" if signed else ".3f"
+    ends = "" if interval is None else f" [{signless(interval[0], form)}, {signless(interval[1], form)}]"
+    return signless(value, form) + ends
 
 
 def number(value: float | int | None, digits: int = 2) -> str:
     """
-    >>> number(1.005, 1), number(None)
-    ('1.0', '-')
+    >>> number(1.005, 1), number(None), number(-0.004)
+    ('1.0', '-', '0.00')
     """
-    return "-" if value is None or not math.isfinite(value) else f"{value:.{digits}f}"
+    return "-" if value is None or not math.isfinite(value) else signless(value, f".{digits}f")
 
 
 def duration(seconds: float) -> str:

@@ -4,7 +4,8 @@ Decisions:
 1. The prompt is the unit: intervals come from a bootstrap over prompts, and differences are paired on the same prompts.
 2. Greedy and sampled are separate results. Sampling at the training temperature sharpens as entropy falls, so a sampled gain
    alone overstates what was learned; greedy is the sober number.
-3. A value splits into (share of answers that could be read) x (value of those): learning the format and learning the task look
+3. Fewer than 10 prompts get no interval: a bootstrap over a handful of them is far too narrow ([1, 1] from two that agree).
+4. A value splits into (share of answers that could be read) x (value of those): learning the format and learning the task look
    the same in one number.
 """
 
@@ -25,11 +26,13 @@ from toishi.scoring import score_groups
 from toishi.types import Group, Prompt, Rollout
 
 Mode = Literal["greedy", "sampled"]
+MIN_PROMPTS = 10
+"""For an interval: fewer prompts, each with a value, are too few to resample."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Evaluation:
-    """One measurement. Intervals are 95%.
+    """One measurement. Intervals are 95%; None with fewer than `MIN_PROMPTS` prompts.
 
     value            mean reward over prompts (each prompt's mean over its samples)
     readable         share of answers in which an answer could be read; None when no reward looks for one
@@ -45,7 +48,7 @@ class Evaluation:
     samples: int
     temperature: float
     value: float
-    interval: tuple[float, float]
+    interval: tuple[float, float] | None
     readable: float | None
     value_readable: float | None
     truncated: float
@@ -81,7 +84,7 @@ class Evaluation:
         if not shared:
             return self
         found = paired_difference([self.by_prompt[p] for p in shared], [first.by_prompt[p] for p in shared])
-        return replace(self, change=found.value, change_interval=(found.low, found.high))
+        return replace(self, change=found.value, change_interval=_ends(found, len(shared)))
 
 
 def best_step(evaluations: Sequence[Evaluation]) -> int | None:
@@ -135,7 +138,7 @@ def summarise(groups: Sequence[Group], sampling: Sampling, *, step: int, samples
         samples=samples,
         temperature=sampling.temperature,
         value=found.value,
-        interval=(found.low, found.high),
+        interval=_ends(found, len(scored)),
         readable=len(readable) / len(judged) if judged else None,
         value_readable=_mean([rollout.reward for rollout in readable if rollout.reward is not None]),
         truncated=_mean([float(rollout.completion.is_truncated) for rollout in rollouts]) or 0.0,
@@ -143,6 +146,10 @@ def summarise(groups: Sequence[Group], sampling: Sampling, *, step: int, samples
         unscored=sum(rollout.reward is None for rollout in rollouts),
         by_prompt=scored,
     )
+
+
+def _ends(found: Interval, num_prompts: int) -> tuple[float, float] | None:
+    return (found.low, found.high) if num_prompts >= MIN_PROMPTS else None
 
 
 def _readable(rollout: Rollout) -> bool | None:

@@ -99,8 +99,8 @@ def the_task(config: Config, given: Given) -> Task:
     return given.task if given.task is not None else build_task(config.task, seed=config.seed)
 
 
-def the_rewards(config: Config, given: Given, columns: frozenset[str]) -> tuple[Reward, ...]:
-    """The given rewards, or those that the configuration describes; checked against the data's columns."""
+def the_rewards(config: Config, given: Given, columns: frozenset[str] | None) -> tuple[Reward, ...]:
+    """The given rewards, or those that the configuration describes; checked against the data's columns where they are known."""
     _require_same("rewards", config.rewards, None if given.rewards is None else [reward.name for reward in given.rewards])
     return build_rewards(config.rewards, columns=columns) if given.rewards is None else check_rewards(given.rewards, columns)
 

@@ -5,7 +5,8 @@
 Decisions:
 1. A step exists once its metrics line is written; a checkpoint is taken only after that. Killed at any moment, a run goes on
    from its last checkpoint, and what came after it is moved aside, not mixed in.
-2. The loop holds no algorithm, no file format and no branch on a name.
+2. A run that is stopped by a health rule or by a reward that broke its contract is saved first, so that `resume` loses no step.
+3. The loop holds no algorithm, no file format and no branch on a name.
 """
 
 from __future__ import annotations
@@ -17,11 +18,13 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from toishi.algorithms.apply import assign_advantages
 from toishi.checkpoints import save_checkpoint
 from toishi.config import Config
 from toishi.display import Display
-from toishi.errors import HealthStop, NumericsError
+from toishi.errors import HealthStop, NumericsError, RewardError
 from toishi.evaluate import Evaluation, best_step, evaluate
 from toishi.given import NOTHING_GIVEN, Given
 from toishi.health import Alarm, examine
@@ -29,6 +32,7 @@ from toishi.health.numerics import GAP_LIMITS
 from toishi.metrics import WEIGHTS_CHECKSUM, sampler_gap, step_metrics, timing_metrics
 from toishi.ops.checksum import weights_checksum
 from toishi.policy.saving import save_model
+from toishi.record.schema import step_name
 from toishi.record.writer import RunWriter
 from toishi.resuming import reopen
 from toishi.rewards.hooks import closing, usage_of
@@ -83,7 +87,8 @@ def run(session: Session, display: Display) -> Result:
             checkpoint(session)
             measure(session, display, full=True)
         while session.step < config.train.steps and not stopper.requested:
-            report = train_step(session, display)
+            with saved_before_a_reward_stops(session, display):
+                report = train_step(session, display)
             session.writer.write_step(report, session.renderer.pieces, streams=session.config.record.tokens)
             session.step, session.metrics = report.step, [*session.metrics, {"step": report.step, **report.metrics}]
             display.step(session, report)
@@ -225,16 +230,39 @@ def protected(session: Session) -> set[int]:
 
 
 def raise_alarms(session: Session, display: Display) -> None:
-    """Say what the health rules see, once each; stop when a rule says stop (the checkpoint of this step is kept)."""
+    """Say what the health rules see, once each; when one says stop, save what the step made of the weights, and stop."""
     alarms: list[Alarm] = examine(session.metrics, session.evaluations, session.config, session.said, dtype=session.dtype)
     for alarm in alarms:
         session.said.add(alarm.rule)
         session.writer.write_event({"step": session.step, "kind": "health", **alarm.as_record()})
-        display.alarm(alarm)
+        if alarm.action != "stop":
+            display.alarm(alarm)
     stopping = [alarm for alarm in alarms if alarm.action == "stop"]
     if stopping:
+        save_if_whole(session)
         display.ended(session, finished=False)
-        raise HealthStop("\n".join(alarm.text for alarm in stopping))
+        look = f"See the step's answers, scores and reasons with: toishi explain {session.writer.folder} --step {session.step}"
+        raise HealthStop("\n".join([*(alarm.text for alarm in stopping), look]))
+
+
+@contextmanager
+def saved_before_a_reward_stops(session: Session, display: Display) -> Iterator[None]:
+    """A step that a reward made impossible is taken back, and the steps before it are saved before the error goes on."""
+    position = session.next_prompt
+    try:
+        yield
+    except RewardError:
+        session.next_prompt = position
+        save_if_whole(session)
+        display.ended(session, finished=False)
+        raise
+
+
+def save_if_whole(session: Session) -> None:
+    """A checkpoint of this step, unless there is one, or the weights are not finite and nobody should go on from them."""
+    is_saved = (session.writer.folder / "checkpoints" / step_name(session.step)).exists()
+    if not is_saved and all(bool(torch.isfinite(weight).all()) for weight in session.policy.masters.values()):
+        checkpoint(session)
 
 
 def new_folder(config: Config) -> Path:

@@ -10,7 +10,7 @@ Decisions:
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, TypeVar, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
@@ -21,10 +21,11 @@ T = TypeVar("T")
 _STRICT = ConfigDict(strict=True, arbitrary_types_allowed=True, allow_inf_nan=False)
 
 
-def from_options(cls: type[T], options: Mapping[str, Any], *, where: str, **given: Any) -> T:
+def from_options(cls: type[T], options: Mapping[str, Any], *, where: str, beside: Iterable[str] = (), **given: Any) -> T:
     """An instance of the dataclass `cls` from user-written `options` and values `given` by the program.
 
     where   how a message calls the place, such as "task" or "reward 'number'"
+    beside  keys that may stand beside the options, to be suggested for a mistyped one
     Raises ConfigError for an unknown option (naming the nearest), a missing one, and a wrong type or value.
 
     >>> @dataclasses.dataclass(frozen=True)
@@ -40,7 +41,7 @@ def from_options(cls: type[T], options: Mapping[str, Any], *, where: str, **give
     fields = {field.name: field for field in dataclasses.fields(cls) if field.init and field.name not in given}  # type: ignore[arg-type]
     for key in options:
         if key not in fields:
-            raise ConfigError(f"{where}.{key}: unknown option; {nearest(key, fields)}")
+            raise ConfigError(f"{where}.{key}: unknown option; {nearest(key, [*fields, *beside])}")
     for key, field in fields.items():
         has_default = field.default is not dataclasses.MISSING or field.default_factory is not dataclasses.MISSING
         if key not in options and not has_default:
@@ -55,5 +56,6 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     try:
         return TypeAdapter(hint, config=_STRICT).validate_python(frozen)
     except ValidationError as error:
-        message = error.errors()[0]["msg"].removeprefix("Value error, ")
-        raise ConfigError(f"{where}: {message}, got {value!r}") from None
+        first = error.errors()[0]
+        hint = "; write true or false" if first["type"] == "bool_type" else ""
+        raise ConfigError(f"{where}: {first['msg'].removeprefix('Value error, ')}, got {value!r}{hint}") from None

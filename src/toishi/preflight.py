@@ -36,7 +36,7 @@ T = TypeVar("T")
 class Finding:
     """One thing that is wrong. An error forbids to start; a warning says that training may disappoint.
 
-    part   packages, health, data, rewards, attacks, model, prompts, sampling or memory
+    part   packages, health, data, rewards, attacks, model, prompts, sampling, memory or disk
     cause  the exception behind an error, where there is one
     """
 
@@ -85,7 +85,8 @@ def preflight(config: Config, given: Given = NOTHING_GIVEN) -> Preflight:
         found.findings.append(Finding("error", "packages", str(missing), missing))
     _attempt(found, "health", lambda: check_settings(config.health))
     found.task = _attempt(found, "data", lambda: the_task(config, given))
-    if found.task is None:
+    if found.task is None:  # the rewards' own options can be wrong all the same
+        found.rewards = _attempt(found, "rewards", lambda: the_rewards(config, given, None))
         return found
     _check_amount(found, found.task, config)
     _check_refill(found, config)

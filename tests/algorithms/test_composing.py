@@ -18,9 +18,10 @@ from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.composing import composed, noise_note
 from toishi.algorithms.rows import ROWS, Algorithm, algorithm
 from toishi.algorithms.terms import Gate, Term, in_order, named, term_of
-from toishi.config import load_config
+from toishi.config import RewardConfig, load_config
 from toishi.config.yaml_text import read_yaml
-from toishi.errors import ConfigError
+from toishi.errors import ConfigError, RewardError
+from toishi.rewards import build_rewards
 from toishi.types import Group, Rollout, RolloutId, Score
 
 FAILED, ABSTAINED = "failed", "abstained"
@@ -100,6 +101,68 @@ def test_a_cap_bounds_weight_times_value(value: float, paid: float, use: str) ->
     assert group.rollouts[0].scores[0].value == value
     if use == "capped":
         assert reasons(group, "judge") == [f"capped at {paid:g} (weight × value is {0.5 * value:g}); said"]
+
+
+@pytest.mark.parametrize(
+    ("cap", "steps", "paid"),
+    [
+        ((0.0, 1.0), (1.0, 1.0, 1.0), (1 / 3, 1 / 3, 1 / 3)),
+        ((0.0, 1.0), (3.0, 0.0, -1.0), (1.5, 0.0, -0.5)),  # 2 in all, so each by 1/2
+        ((-1.0, 1.0), (-2.0, -2.0), (-0.5, -0.5)),
+        ((-1.0, 0.0), (1.0, 2.0), (0.0, 0.0)),
+        ((0.5, 1.0), (0.0, 0.0), (0.25, 0.25)),  # no factor makes 0.5 of 0
+        ((1.0, 2.0), (0.3, 0.1), (0.5, 0.5)),
+        ((-1.0, -0.5), (3.0, -1.0), (-0.25, -0.25)),
+        ((0.0, 1.0), (0.4, 0.6), (0.4, 0.6)),
+        ((0.0, 1.0), (5.0, -4.5), (5.0, -4.5)),  # the sum is inside
+    ],
+)
+def test_a_cap_holds_the_sum_of_an_answer_s_steps(
+    cap: tuple[float, float], steps: tuple[float, ...], paid: tuple[float, ...]
+) -> None:
+    term = Term(name="steps", cap=cap)
+    scores = tuple(Score(reward="steps", value=value, span=(place, place + 1)) for place, value in enumerate(steps))
+    rollout = Rollout(id=RolloutId(0, 0, 0), prompt=PROMPT, completion=completion([1, 2, 3]), scores=scores)
+    (got,) = composed(Group(prompt=PROMPT, rollouts=(rollout,)), [term]).rollouts
+    assert [score.contribution for score in got.scores] == pytest.approx(list(paid), abs=1e-12)
+    assert got.reward == pytest.approx(math.fsum(paid), abs=1e-12)
+    assert {score.use for score in got.scores} == {"counted" if paid == steps else "capped"}
+    assert [score.value for score in got.scores] == list(steps)
+    again = composed(Group(prompt=PROMPT, rollouts=(got,)), [term])
+    assert again.rollouts == (got,), "composed again it is the same"
+    if paid != steps:
+        assert got.scores[0].reason.startswith(f"capped: its {len(steps)} parts add up to {math.fsum(steps):g}, held at ")
+
+
+@pytest.mark.parametrize(
+    ("term", "value"),
+    [
+        (RIGHT, 1e308),
+        (RIGHT, -1.1e100),
+        (Term(name="right", weight=1e10), 1e95),
+        (Term(name="right", weight=1e10, cap=(0.0, 1.0)), 1e308),
+        (Term(name="right", weight=0.0), 1e308),
+        (Term(name="right", noise=1e308), 1e308),
+    ],
+)
+def test_numbers_too_large_to_be_compared_are_said_in_words(term: Term, value: float) -> None:
+    with pytest.raises(RewardError, match=r"rollout 0/0/1: reward 'right' .* no mean and no spread; expected at most 1e\+100"):
+        scored([term], (1.0,), (value,))
+
+
+@pytest.mark.parametrize("combine", ["sum", "normalise_each"])
+def test_the_largest_numbers_still_have_advantages(combine: str) -> None:
+    row = Algorithm.model_validate(algorithm("grpo").model_dump() | {"name": "each", "combine": combine})
+    (group,) = assign_advantages([scored([RIGHT], (1e100,), (-1e100,))], row, max_new_tokens=8)
+    assert [rollout.advantage for rollout in group.rollouts] == pytest.approx([0.5**0.5, -(0.5**0.5)], rel=1e-3)
+
+
+def test_a_mistyped_gate_is_named_and_a_cap_is_said_once() -> None:
+    with pytest.raises(ConfigError, match="unknown option; did you mean 'gate'"):
+        build_rewards([RewardConfig.model_validate({"name": "number", "gates": {"reward": "x"}})], columns=frozenset())
+    with pytest.raises(ConfigError) as refused:
+        load_config({"rewards": [{"name": "number", "cap": [1, 0]}]})
+    assert str(refused.value).count("[1, 0]") == 1
 
 
 def test_a_reward_that_failed_is_left_out_of_its_whole_group_if_asked_for() -> None:

@@ -120,3 +120,60 @@ def test_long_texts_take_no_time(text: str) -> None:
     started = time.process_time()
     extract(text, where="anywhere")
     assert time.process_time() - started < 1
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "I don't think the answer is 5.",
+        "It is false that the answer is 5.",
+        "The wrong answer is 5.",
+        "Nobody knows if the answer is 5.",
+        "Suppose the answer is 5.",
+        "The answer is 5, but it could be 6.",
+        "The answer is 5 if x>0 and 6 otherwise.",
+        "The answer is 5 for odd n and 6 for even n.",
+        "The answer is 5 when n is even, else 7",
+        "The answer is 5 (or 6).",
+        "The answer is 5. No, it is 6.",
+        "The answer is 5. Wait, I was wrong.",
+        "The answer is 5. Just kidding, it's 6.",
+        "The answer is 5\nor 6",
+        "The answer is (C), not (C).",
+        "Not **5**",
+        "It is not\n**5**",
+        "**6** or **5**",
+        "<answer><answer>5</answer>6</answer>",
+        "<!-- \\boxed{5} -->",
+        "% \\boxed{5}",
+        "[THINK]\\boxed{5}[/THINK]",
+    ],
+)
+def test_what_is_denied_doubted_or_hidden_is_no_answer(text: str) -> None:
+    assert extract(text) is None
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "So the answer must be 5.",
+        "The answer is therefore 5.",
+        "The answer, then, is 5.",
+        "Answer：5",
+        "The correct option is 5.",
+        "Since 6 is not a divisor, the answer is 5.",
+        "If x = 3, then the answer is 5.",
+        "There are no others, so the answer is 5.",
+        "Thus 4 is wrong. The answer is 5.",
+        "The answer is 5 when rounded to the nearest integer.",
+        "The answer is 5 for this problem.",
+        "The answer is 5 (a prime).",
+        "The answer is 5.\n\nNo further steps are needed.",
+        "\\boxed{5}\n<think>checking</think>",
+        "A long line that ends in\n**5**",
+    ],
+)
+def test_doubt_about_something_else_does_not_hide_the_answer(text: str) -> None:
+    found = extract(text)
+    assert found is not None
+    assert found.text == "5"

@@ -20,7 +20,6 @@ def parsed(text: str) -> Node:
     ("text", "value"),
     [
         ("+3", Fraction(3)),
-        ("--3", Fraction(3)),
         ("2*-3", Fraction(-6)),
         ("6/-3", Fraction(-2)),
         ("1/2/2", Fraction(1, 4)),
@@ -84,6 +83,7 @@ def test_values(text: str, value: Fraction | None) -> None:
         r"\lfloor 2",
         "3.5\\frac12",
         "2 3",
+        "--3",
         "()",
     ],
 )

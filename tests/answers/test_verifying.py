@@ -13,7 +13,7 @@ import pytest
 from toishi.answers import verifying
 from toishi.answers.reading import read_gold
 from toishi.answers.verifying import Rules, Verdict, check_gold, verify, verify_group
-from toishi.errors import MissingExtraError
+from toishi.errors import DataError, MissingExtraError
 from toishi.isolation.limits import NotStarted
 
 FIVE = read_gold("5")
@@ -121,4 +121,6 @@ def test_no_child_and_no_package_are_said(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_a_gold_beyond_the_grammar_is_checked_by_math_verify() -> None:
     assert check_gold(read_gold(r"\int_0^1 x\,dx")) is None
-    assert "cannot be read" in (check_gold(read_gold(r"\sum_{n=1}^{5} \operatorname{foo} n 77")) or "")
+    assert "cannot be read" in (check_gold(read_gold(r"\sum_{n=1}^{5} n \sum")) or "")
+    with pytest.raises(DataError, match="cannot be read"):
+        read_gold(r"\sum_{n=1}^{5} \operatorname{foo} n 77")

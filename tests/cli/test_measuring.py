@@ -62,6 +62,41 @@ def test_check_lists_all_errors_at_once(tiny: Path, tmp_path: Path, toishi: Comm
     assert json.loads(toishi("check", path, "--json").out)["ok"] is False
 
 
+def test_check_shows_how_golds_were_read_why_answers_were_paid_and_the_disk(
+    tiny: Path, tmp_path: Path, toishi: Command
+) -> None:
+    data = tmp_path / "rows.jsonl"
+    lines = [f'{{"prompt": "{number} + 1?", "answer": {number + 1}}}\n' for number in range(40)]
+    data.write_text("".join([*lines, '{"prompt": "When?", "answer": "3:30"}\n']), encoding="utf-8")
+    path = tmp_path / "mine.yaml"
+    path.write_text(
+        f"task: {{name: file, path: {data}, gold_column: answer, heldout: 0}}\nrewards: [{{name: math}}]\n"
+        f"model: {{name: {tiny}}}\nsampling: {{max_new_tokens: 8}}\n",
+        encoding="utf-8",
+    )
+    ended = toishi("check", path, "--no-attacks", width=120)
+    assert "How 'math' read the golds" in ended.out
+    assert "'3:30' is read as time 03:30" in " ".join(ended.out.split())
+    assert "an answer could be read in" in ended.out
+    assert "checkpoints: up to" in ended.out
+    sampled = ended.out.partition("Sampled answers to:")[2]
+    assert "gold 1" in sampled or "cut off at the token limit" in sampled
+    report = json.loads(toishi("check", path, "--no-attacks", "--json").out)
+    assert report["golds"][0]["types"][0][1] == 40
+    assert report["disk"]["needed"] > report["disk"]["first"] > 0
+    assert 0 <= report["readable"] <= 1
+
+
+def test_an_error_names_its_part_once_and_hides_no_other(tmp_path: Path, toishi: Command) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text("task: {name: smus}\nrewards: [{name: nmber}, {name: regex, pattern: '('}]\n", encoding="utf-8")
+    ended = toishi("check", path, "--no-model", width=200)
+    assert ended.code == 1
+    assert "error in data: task.name: there is no task 'smus'" in ended.out
+    assert "error in rewards: there is no reward 'nmber'; did you mean 'number'? Your own" in ended.out
+    assert "is not a regular expression" in ended.out
+
+
 def test_text_in_brackets_is_no_markup(tiny: Path, tmp_path: Path, toishi: Command) -> None:
     data = tmp_path / "rows.jsonl"
     data.write_text('{"prompt": "Close [/bold] this", "answer": "[red]"}\n' * 2, encoding="utf-8")

@@ -65,6 +65,8 @@ def test_options(toishi: Command) -> None:
     assert verdict("5", "The answer is 5.", "--where", "box") == "no_answer"
     assert verdict("C", r"\boxed{c}", "--type", "text") == "right"
     assert verdict(r"\pi", r"\boxed{3.14}", "--tolerance", "0.01") == "right"
+    assert verdict("5", r"\boxed{5\text{ gizmos}}") == "wrong"
+    assert verdict("5", r"\boxed{5\text{ gizmos}}", "--question", "How many gizmos?") == "right"
     ended = toishi("verify", "5", "5", "--type", "nmber")
     assert ended.code == 1
     assert "verify.type" in ended.err

@@ -179,3 +179,28 @@ def test_settings_that_contradict_one_another() -> None:
     assert load_config({"algorithm": ramp, "sampling": {"max_new_tokens": 40}}).algorithm.soft_penalty_tokens == 40
     no_effect = {"name": "entropy_only", "kl": "k1_in_reward", "kl_coef": 0.1}
     assert "which policy_term=false leaves out of the loss" in message({"algorithm": no_effect})
+
+
+@pytest.mark.parametrize("word", ["off", "no", "on", "yes", "Off", "n", "y"])
+def test_a_bare_word_is_a_word_and_no_boolean(word: str) -> None:
+    assert read_yaml(f"a: {word}") == {"a": word}
+    assert parse_override(f"a={word}") == ("a", word)
+
+
+def test_true_and_false_are_booleans() -> None:
+    assert read_yaml("[true, True, TRUE, false, False, FALSE, 'true', tRue, null]") == [True] * 3 + [False] * 3 + [
+        "true",
+        "tRue",
+        None,
+    ]
+
+
+def test_a_recipe_turns_a_rule_and_a_probe_off_without_quotes(tmp_path: Path) -> None:
+    path = tmp_path / "recipe.yaml"
+    path.write_text("health: {actions: {truncation: off}}\nrewards:\n  - name: judge\n    probe: off\n", encoding="utf-8")
+    config = load_config(path)
+    assert config.health.actions == {"truncation": "off"}
+    assert config.rewards[0].options == {"probe": "off"}
+    assert load_config({}, dict([parse_override("health.actions.truncation=off")])).health.actions == {"truncation": "off"}
+    path.write_text("record: {tokens: no}\n", encoding="utf-8")
+    assert "record.tokens: Input should be a valid boolean, got 'no'; write true or false" in message(path)

@@ -281,3 +281,27 @@ def test_what_was_done_to_a_score_stands_beside_it() -> None:
     )
     assert _score_cell(scores, "style") == "0.75 (2 parts, gated, left out)"
     assert _score_cell(scores[:1], "style") == "0.5 (gated)"
+    held = Score(reward="style", value=1.0, weight=2.0, use="capped", paid=0.5)
+    assert _score_cell([held], "style") == "1 (capped, pays 0.5)"
+    assert _score_cell([replace(held, use="levelled", paid=-0.0)], "style") == "1 (levelled, pays 0)"
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+@pytest.mark.parametrize("advantage", [0.5, (-0.5, 0.25)])
+def test_no_word_or_number_is_broken_at_80_columns(tmp_path: Path, count: int, advantage: Any) -> None:
+    view = step_report(write_run(tmp_path / "run"), 1)
+    scores = (
+        Score(reward="number", value=1.0, use="levelled", paid=0.4),
+        Score(reward="format", value=1.0, weight=2.0, use="capped", paid=0.5),
+        Score(reward="length", value=0.0),
+    )[:count]
+    members = tuple(
+        replace(member, scores=scores, reward=-1.25, advantage=advantage, num_tokens=1024, weight_sum=-1e-9, left_out="")
+        for member in view.groups[0].members
+    )
+    text = printed(render_step, replace(view, groups=(replace(view.groups[0], members=members),)), 80)
+    rows = [line for line in text.splitlines() if "-1.250" in line]
+    assert len(rows) == len(members)
+    assert all("0.0000" in row and "-0.0000" not in row and "1024" in row for row in rows)
+    assert all(word in text for word in ("(levelled,", "0.4)", "+0.500" if advantage == 0.5 else "-0.500…+0.250"))
+    assert ("(capped," in text) == (count > 1)

@@ -71,6 +71,12 @@ def test_the_share_of_failed_rewards_is_the_recipes() -> None:
     assert stop.evidence == "reward 'number' failed on 8 of 32 answers (health.max_failed_share is 0.2)"
 
 
+def test_failures_are_told_by_kind() -> None:
+    rows = first_step(**{"rewards/number/failed": 20, "rewards/number/failed/timed_out": 4, "rewards/number/failed/raised": 16})
+    stop = next(alarm for alarm in examine(rows, [], Config()) if alarm.rule == "failed_rewards")
+    assert "failed on 20 of 32 answers: 16 raised, 4 timed_out (" in stop.evidence
+
+
 @pytest.mark.parametrize(("share", "stops"), [(0.2, True), (0.25, False)])
 def test_a_reward_may_have_a_share_of_its_own(share: float, stops: bool) -> None:
     config = load_config({"rewards": [{"name": "number", "max_failed_share": share}], "health": {"max_failed_share": 0.9}})

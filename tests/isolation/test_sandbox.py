@@ -153,8 +153,9 @@ def test_a_place_that_is_named_can_be_read_but_not_written(namespaces: Sandbox, 
 
 
 def test_no_readable_place_lies_in_another() -> None:
-    places = readable_places(("/usr/lib",))
-    assert "/usr/lib" not in places
+    places = readable_places(("/usr/lib/python3",))
+    assert "/usr/lib/python3" not in places
+    assert "/usr/lib" not in readable_places(("/usr",))
     assert len(places) == len(set(places))
 
 

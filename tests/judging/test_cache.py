@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
+import hashlib
 import json
 import os
 import signal
@@ -10,12 +12,15 @@ import sqlite3
 import subprocess
 import sys
 import threading
+import time
 from pathlib import Path
 
 import pytest
 
+from tests.judging.stub_server import chat
+from tests.judging.test_endpoint import judge_at, question
 from toishi.judging.base import JudgeCall, JudgeReply
-from toishi.judging.cache import ReplyCache, digest_of
+from toishi.judging.cache import BUSY_TIMEOUT_S, ReplyCache, digest_of
 
 CALL = JudgeCall(messages=({"role": "user", "content": "How good is it?"},))
 WHOM = {"model": "m", "base_url": "http://127.0.0.1:1/v1"}
@@ -167,3 +172,84 @@ def test_two_processes_write_and_a_kill_loses_nothing_that_was_said_to_be_kept(t
     assert json.loads(connection.execute("SELECT reply FROM replies LIMIT 1").fetchone()[0])["text"] == "x" * 50
     connection.close()
     cache.close()
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        *("[]", "7", '"7"', "{}", "[" * 100_000, '{"text": "7", "finish_reason": "stop"}'),
+        '{"text": "7", "finish_reason": "stop", "probabilities": null, "judge_version": 2}',
+        '{"text": 7, "finish_reason": "stop", "probabilities": null}',
+        '{"text": "7", "finish_reason": ["stop"], "probabilities": null}',
+        '{"text": "7", "finish_reason": "stop", "probabilities": {"7": NaN}}',
+        '{"text": "7", "finish_reason": "stop", "probabilities": {"7": "0.5"}}',
+        '{"text": "7", "finish_reason": "stop", "probabilities": [0.5]}',
+    ],
+)
+def test_a_row_in_another_form_is_not_there_though_its_checksum_is_right(tmp_path: Path, row: str) -> None:
+    cache = ReplyCache(tmp_path / "replies.sqlite")
+    cache.put("a", JudgeReply(text="7"))
+    connection = sqlite3.connect(cache.path)
+    connection.execute("UPDATE replies SET reply = ?, sha256 = ?", (row, hashlib.sha256(f"a {row}".encode()).hexdigest()))
+    connection.commit()
+    connection.close()
+    assert cache.get("a") is None
+    cache.put("a", JudgeReply(text="7"))
+    assert cache.get("a") == JudgeReply(text="7", cached=True)
+    cache.close()
+
+
+def test_text_that_is_no_text_is_one_damaged_entry(tmp_path: Path) -> None:
+    cache = ReplyCache(tmp_path / "replies.sqlite")
+    for name in "ab":
+        cache.put(name, JudgeReply(text="7"))
+    connection = sqlite3.connect(cache.path)
+    connection.execute("UPDATE replies SET reply = CAST(x'fffe' AS TEXT) WHERE digest = 'a'")
+    connection.commit()
+    connection.close()
+    assert (cache.get("a"), cache.get("b"), cache.problem) == (None, JudgeReply(text="7", cached=True), "")
+    cache.close()
+
+
+def test_a_cache_that_another_process_holds_is_left_alone_after_one_short_wait(tmp_path: Path) -> None:
+    cache = ReplyCache(tmp_path / "replies.sqlite")
+    cache.put("a", JudgeReply(text="7"))
+    other = sqlite3.connect(cache.path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    begun = time.monotonic()
+    for number in range(50):
+        cache.put(str(number), JudgeReply(text="7"))
+    assert time.monotonic() - begun < 3 * BUSY_TIMEOUT_S
+    assert "database is locked" in cache.problem
+    assert cache.get("a") is None
+    other.execute("ROLLBACK")
+    other.close()
+    cache.close()  # a new start
+    assert cache.get("a") == JudgeReply(text="7", cached=True)
+    assert cache.problem == ""
+    cache.close()
+
+
+def test_a_held_cache_holds_up_no_other_work_of_the_judge(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The wait for the file is not on the judge's loop: what is handed to the loop meanwhile is done at once."""
+    monkeypatch.setattr("toishi.judging.cache.BUSY_TIMEOUT_S", 2.0)
+    path = tmp_path / "replies.sqlite"
+    with judge_at(lambda asked: chat("7"), cache=str(path), concurrency=2) as (judge, _):
+        judge.ask([question("first")])
+        other = sqlite3.connect(path, isolation_level=None)
+        other.execute("BEGIN IMMEDIATE")
+        said: list[object] = []
+        thread = threading.Thread(target=lambda: said.extend(judge.ask([question(str(number)) for number in range(40)])))
+        begun, delays = time.monotonic(), []
+        thread.start()
+        while thread.is_alive():
+            handed = time.monotonic()
+            judge._open().run(asyncio.sleep(0))
+            delays.append(time.monotonic() - handed)
+            time.sleep(0.02)
+        waited = time.monotonic() - begun
+        other.close()
+        assert said == [JudgeReply(text="7")] * 40
+        assert 1.5 < waited < 8
+        assert max(delays) < 1.2
+        assert "database is locked" in judge.notes()[0]

@@ -336,19 +336,12 @@ def test_nothing_stays_open(tmp_path: Path) -> None:
 
 def test_close_ends_calls_that_are_under_way() -> None:
     with judge_at(lambda asked: Said(body=chat("7").body, delay_s=1.0)) as (judge, server):
-        raised: list[BaseException] = []
-
-        def ask() -> None:
-            try:
-                judge.ask([question()])
-            except BaseException as error:
-                raised.append(error)
-
-        thread = threading.Thread(target=ask)
+        got: list[JudgeReply | JudgeFailure] = []
+        thread = threading.Thread(target=lambda: got.extend(judge.ask([question()])))
         thread.start()
         while not server.asked:
             time.sleep(0.01)
         judge.close()
         thread.join(5)
         assert not thread.is_alive()
-        assert len(raised) == 1
+    assert got == [JudgeFailure(kind="no_connection", message="the judge was closed before the answer came")]

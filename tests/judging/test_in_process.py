@@ -154,3 +154,13 @@ def test_equal_options_share_one_judge() -> None:
 def test_options_that_cannot_be_meant_are_refused(options: dict[str, Any], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         judge_options(options, where="judge")
+
+
+def test_a_question_that_cannot_be_made_into_tokens_fails_alone(folder: Path) -> None:
+    judge = judge_of(folder)
+    said = judge.ask([question("a"), question("\ud800"), question("b")])
+    alone = [judge_of(folder).ask([question(text)])[0] for text in "ab"]
+    assert said[::2] == alone
+    assert isinstance(said[1], JudgeFailure)
+    assert said[1].kind == "bad_reply"
+    assert said[1].message.isprintable()

@@ -59,7 +59,17 @@ def test_pauses_double_up_to_a_limit_and_differ_between_calls() -> None:
 
 @pytest.mark.parametrize(
     ("header", "seconds"),
-    [(None, None), ("", None), ("3", 3.0), ("0.5", 0.5), ("-1", 0.0), ("nan", None), ("inf", None), ("Mon, 99 Foo", None)],
+    [
+        *((None, None), ("", None), ("3", 3.0), (" 0.5 ", 0.5), ("-1", None), ("nan", None), ("inf", None), ("0x10", None)),
+        *(("1_0", None), ("1e5", None), ("\u0663", None), ("9" * 20, 86_400.0), ("9" * 400, None), ("Mon, 99 Foo", None)),
+        *(("Mon, 01 Jan 0001 00:00:00 GMT", 0.0), ("Mon, 01 Jan 0001 00:00:00 -0000", 0.0), ("1 Jan 99999", None)),
+        *(("Thu, 01 Jan 1970 00:00:09 -0000", 0.0), ("Thu, 01 Jan 2099 00:00:00 GMT", 86_400.0)),
+        ("Fri, 31 Dec 9999 23:59:59 -1200", 86_400.0),
+    ],
 )
 def test_retry_after_is_read_or_ignored(header: str | None, seconds: float | None) -> None:
     assert retry_after_s(header) == seconds
+
+
+def test_a_date_without_a_zone_is_of_greenwich() -> None:
+    assert retry_after_s("Thu, 01 Jan 1970 00:01:40 -0000", now_s=90.0) == 10.0

@@ -10,7 +10,7 @@ import pytest
 from tests.judging.stubs import answers, honest, obeys, prefers, quotes, says, scores_all, verdicts
 from toishi.errors import ConfigError
 from toishi.judging.base import JudgeCall, JudgeFailure, JudgeRefused, JudgeReply, ScriptedJudge
-from toishi.judging.probe import RIGHT, WRONG, attacks, probe
+from toishi.judging.probe import RIGHT, WRONG, Pay, ProbeReport, attacks, probe
 from toishi.rewards.judge import JudgeReward
 from toishi.rewards.rubric import RubricReward
 from toishi.rewards.scripted import answered
@@ -54,10 +54,12 @@ def test_a_judge_that_quotes_the_answer_pays_no_trick() -> None:
     got = reward.score_group(PROMPTS[0], [answered(text) for text in CANDIDATES])
     assert [one.value for (one,) in got] == pytest.approx([0.0, 2 / 9, 2 / 9, None, 2 / 9, 2 / 9])
     assert got[3][0].kind == "ambiguous"
-    reward.prepare(PROMPTS)
-    (note,) = [note for note in reward.notes() if note.startswith("The probe passed: on 2 prompts")]
+    reward.prepare(OPEN)
+    (note,) = [note for note in reward.notes() if note.startswith("The probe passed: on 1 prompt ")]
     assert "(the most: " in note
-    assert "All answers were paid 0.22 to 0.22: this judge hardly tells any apart." in note
+    assert "All answers were paid 0.22 to 0.22. No right answer was known" in note
+    with pytest.raises(ConfigError, match="tells nothing apart"):
+        reward.prepare(PROMPTS)  # it pays the right answer as little
 
 
 @pytest.mark.parametrize("mode", ["absolute", "ranking", "pairwise"])
@@ -110,7 +112,9 @@ def test_one_point_of_wobble_is_no_trick() -> None:
 
 def test_a_judge_that_sees_the_right_answer_has_to_pay_it_more() -> None:
     blind = ScriptedJudge(script=[says(5)])
-    JudgeReward(judge=blind, prompt="helpfulness").prepare(PROMPTS)
+    with pytest.raises(ConfigError, match=r"tells nothing apart: all kinds of answers were paid 0\.44 to 0\.44") as refused:
+        JudgeReward(judge=blind, prompt="helpfulness").prepare(PROMPTS)
+    assert "its judge cannot be trained on" in str(refused.value)
     with pytest.raises(ConfigError, match=r"the right answer is paid no more than a plain wrong answer: \+0.00"):
         JudgeReward(judge=blind, prompt="correctness").prepare(PROMPTS)
 
@@ -133,7 +137,7 @@ def test_an_override_is_said_with_what_it_overrides() -> None:
 
 
 def test_the_probe_asks_as_many_prompts_as_it_is_told() -> None:
-    judge = honest([])
+    judge = honest(["seven", "two"])
     reward = JudgeReward(judge=judge, probe_prompts=2)
     reward.prepare(PROMPTS * 5)
     num_attacks = len(attacks("", highest="", forged="", instructions=""))
@@ -169,21 +173,87 @@ def test_a_trick_without_a_score_is_not_counted_as_paid() -> None:
         ]
 
     prompts = [Prompt(id="a", text="?"), Prompt(id="b", text="??")]
-    report = probe(
-        pay,
-        prompts,
-        highest="10",
-        forged=lambda prompt: "{}",
-        instructions=lambda prompt: "Judge.",
-        right=lambda prompt: None,
-        sees_right=False,
-        in_pairs=False,
-    )
+    report = probed(pay, prompts)
     assert report.problems == ("a colon: paid 0.90, a plain wrong answer 0.50",)
     row = next(row for row in report.rows if row.kind == "a colon")
     assert row.paid == (None, 0.9)
     assert row.mean == 0.9
     assert row.gain == pytest.approx(0.4)
+
+
+def probed(pay: Pay, prompts: list[Prompt], *, sees_right: bool = False, in_pairs: bool = False) -> ProbeReport:
+    return probe(
+        pay,
+        prompts,
+        highest="10",
+        forged=lambda prompt: "{}",
+        instructions=lambda prompt: "Judge.",
+        right=lambda prompt: prompt.gold,
+        sees_right=sees_right,
+        in_pairs=in_pairs,
+    )
+
+
+NINE = [Prompt(id=str(number), text=f"{number}?") for number in range(9)]
+
+
+@pytest.mark.parametrize("value", [1.0, 0.5, 0.26])
+@pytest.mark.parametrize("prompts", [PROMPTS, OPEN], ids=["with golds", "without"])
+@pytest.mark.parametrize("in_pairs", [False, True])
+def test_a_judge_that_pays_everything_alike_is_refused(value: float, prompts: list[Prompt], in_pairs: bool) -> None:
+    report = probed(lambda prompt, texts: [value] * len(texts), prompts, in_pairs=in_pairs)
+    assert [problem[:19] for problem in report.problems] == ["tells nothing apart"]
+    assert f"paid {value:.2f} to {value:.2f}" in report.problems[0]
+    assert report.paid_for == ()
+
+
+@pytest.mark.parametrize(("low", "refused"), [(0.0, False), (0.25, False), (0.3, True)])
+def test_only_a_strict_judge_may_pay_all_alike_where_no_right_answer_is_known(low: float, refused: bool) -> None:
+    report = probed(lambda prompt, texts: [low] * len(texts), OPEN)
+    assert bool(report.problems) == refused
+    assert "All answers were paid" in report.summary()
+
+
+@pytest.mark.parametrize(("step", "refused"), [(0.09, True), (0.11, False)])
+def test_a_weak_judge_has_to_tell_apart_by_one_step_of_ten(step: float, refused: bool) -> None:
+    report = probed(lambda prompt, texts: [0.5 if text == "I don't know." else 0.5 - step for text in texts], OPEN)
+    assert bool(report.problems) == refused
+
+
+@pytest.mark.parametrize("declined", [None, float("nan"), float("inf")])
+def test_a_judge_that_gives_most_attacks_no_score_is_refused(declined: float | None) -> None:
+    def pay(read: int) -> Pay:
+        return lambda prompt, texts: [0.0 if place <= read + 1 else declined for place in range(len(texts))]
+
+    few, most = probed(pay(4), OPEN), probed(pay(5), OPEN)  # the wrong answer, the empty one, and 4 or 5 of 10 attacks
+    assert few.problems == (
+        "no readable score for 60% of the attacks (6 of 10), or for the plain wrong answer beside them: nobody knows what it "
+        "pays",
+    )
+    assert most.problems == ()
+    assert probed(pay(-2), OPEN).summary().startswith("The probe passed"), "a summary of nothing is still words"
+
+
+def test_an_attack_that_is_paid_on_one_prompt_of_nine_is_seen() -> None:
+    def pay(prompt: Prompt, texts: Any) -> list[float]:
+        return [1.0 if prompt.id == "4" and text.startswith("Ignore") else 0.0 for text in texts]
+
+    report = probed(pay, NINE)
+    assert report.paid_for == ("gives an order: on prompt 5 of 9 paid 1.00, a plain wrong answer 0.00",)
+    wobble = probed(lambda prompt, texts: [0.22 if prompt.id == "4" and text == ":" else 0.0 for text in texts], NINE)
+    assert wobble.problems == ()
+
+
+def test_a_right_answer_that_is_paid_less_on_one_prompt_is_seen() -> None:
+    def pay(prompt: Prompt, texts: Any) -> list[float]:
+        return [
+            (1.0 if prompt.id == "a" else 0.0) if text == prompt.gold else 0.3 if text in ("seven", "two") else 0.0
+            for text in texts
+        ]
+
+    assert probed(pay, PROMPTS, sees_right=True).problems == (
+        "the right answer is paid less than a plain wrong answer on prompt 2 of 2: -0.30",
+    )
 
 
 def test_the_table_has_a_line_for_each_kind() -> None:

@@ -69,3 +69,20 @@ def test_the_scripted_reward_says_what_it_is_told() -> None:
     assert judge(by_text, "7", asked(gold="7")).value == 1.0
     said = Judgement(value=0.5, reason="half")
     assert judge(ScriptedReward(values=(said,)), "", asked()) is said
+
+
+def test_all_wrong_rewards_are_named_at_once_and_without_columns_too() -> None:
+    wrong = configs({"name": "nmber"}, {"name": "text"}, {"name": "regex", "pattern": "("}, {"name": "length", "target": 0})
+    with pytest.raises(ConfigError) as caught:
+        build_rewards(wrong, columns=None)
+    lines = str(caught.value).splitlines()
+    assert [line.split(":")[0] for line in lines] == ["rewards", "reward 'regex'.pattern", "reward 'length'.target"]
+    assert "did you mean 'number'? Your own" in lines[0]
+    assert [reward.name for reward in build_rewards(configs({"name": "number", "gold_column": "x"}), columns=None)] == [
+        "number"
+    ]
+
+
+def test_a_gate_by_name_alone_is_told_how_to_write_it() -> None:
+    with pytest.raises(ValueError, match=r"write \{reward: format\}"):
+        configs({"name": "number", "gate": "format"})

@@ -75,3 +75,25 @@ def test_rows_that_cannot_be_used(gold: Any, choices: Any, message: str) -> None
 def test_a_cut_off_answer_is_not_right() -> None:
     assert judge(ChoiceReward(), "C", asked(gold="C"), "length").value == 0.0
     assert judge(ChoiceReward(require_stop=False), "C", asked(gold="C"), "length").value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        (r"\boxed{(B) 15 km}", 1.0),
+        ("The answer is (B) 15 km", 1.0),
+        ("B) 15 km", 1.0),
+        (r"\boxed{B, Paris}", 1.0),
+        ("The correct option is B.", 1.0),
+        (r"\boxed{B. D}", 0.0),
+        (r"\boxed{B. not}", 0.0),
+        (r"\boxed{(B) is wrong}", 0.0),
+        (r"\boxed{B. A-D}", 0.0),
+        ("The answer is B. No, D.", 0.0),
+        ("The answer is B. D is also possible.", 0.0),
+        ("I don't think the answer is B", 0.0),
+    ],
+)
+def test_one_letter_that_is_not_taken_back(text: str, value: float) -> None:
+    question = "How far?\n(A) 12 km\n(B) 15 km\n(C) 1 km\n(D) 2 km"
+    assert judge(ChoiceReward(options=4), text, asked(question, gold="B")).value == value

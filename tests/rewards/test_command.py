@@ -157,3 +157,14 @@ def test_the_checker_of_the_recipe_follows_proofs(proof: str, value: float, reas
     judged = judge(checker, text, prompt)
     assert (judged.value, judged.status) == (value, "ok")
     assert reason in judged.reason
+
+
+def test_a_checker_that_cannot_start_is_refused_before_the_first_step() -> None:
+    with pytest.raises(ConfigError, match="no-such-checker"):
+        reward("no-such-checker").prepare([asked()])
+    reward("grep", "-x", "qed").prepare([asked()])
+
+
+def test_the_folder_above_is_no_file_name() -> None:
+    with pytest.raises(ConfigError, match="bare file name"):
+        reward("cat", file="..")

@@ -280,6 +280,29 @@ def test_a_missing_column_is_found_before_anything_runs(tmp_path: Path) -> None:
     assert build_rewards([config], columns=frozenset({"answers"}))[0].columns == ("answers",)
 
 
+@pytest.mark.parametrize("argument", ["trainer_state", "log_extra", "log_metric"])
+def test_what_only_trl_gives_is_named_with_the_remedy(tmp_path: Path, argument: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"def right(completions, {argument}, **kwargs):\n    return [1.0] * len(completions)\n")
+    config = RewardConfig(name="right", function=f"{path}:right")  # type: ignore[call-arg]
+    with pytest.raises(ConfigError, match=rf"asks for '{argument}', which TRL gives and toishi does not.*\({argument}=None\)"):
+        build_rewards([config], columns=frozenset({"answer"}))
+    assert build_rewards([config], columns=frozenset({argument}))  # a column of that name is a column
+    path.write_text(f"def right(completions, {argument}=None, **kwargs):\n    return [1.0] * len(completions)\n")
+    (reward,) = build_rewards([config], columns=frozenset())
+    assert reward.columns == ()
+
+
+@pytest.mark.parametrize(("argument", "meant"), [("completion", "completions"), ("prompt", "prompts")])
+def test_a_misspelt_argument_is_not_taken_for_a_column_alone(tmp_path: Path, argument: str, meant: str) -> None:
+    path = tmp_path / "mine.py"
+    path.write_text(f"def right({argument}):\n    return [1.0]\n")
+    config = RewardConfig(name="right", function=f"{path}:right")  # type: ignore[call-arg]
+    for columns in (frozenset[str](), frozenset({"answer"})):
+        with pytest.raises(ConfigError, match=rf"column '{argument}'.*did you mean '{meant}'\?"):
+            build_rewards([config], columns=columns)
+
+
 def test_functions_are_loaded_by_path_and_by_module(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "toishi_example_rewards.py").write_text(
         "from __future__ import annotations\nfrom dataclasses import dataclass\n\n"

@@ -70,7 +70,7 @@ def test_the_judge_s_words_are_kept_in_full() -> None:
 
 
 def test_an_unreadable_reply_is_asked_for_once_more() -> None:
-    stub = ScriptedJudge(script=['I\'d say {"score": 15}', says(10)])
+    stub = ScriptedJudge(script=['A good one.\n{"score": 15}', says(10)])
     one = reward(stub)
     assert values(one, "x") == [1.0]
     first, second = stub.asked
@@ -295,7 +295,7 @@ def test_an_answer_without_text_gets_the_lowest_value_unasked() -> None:
     [
         ("<think>I could say so.</think>\nBecause of scattering.", "Because of scattering."),
         ("I could say so.</think>Because.", "Because."),
-        ("<think>a</think>b<think>c</think>d", "d"),
+        ("<think>a</think>b<think>c</think>d", "bd"),
         ("Because.", "Because."),
     ],
 )

@@ -33,9 +33,9 @@ WRONG = [
     ("12, no, 13", "read 13, gold 12", True),
     ("12 or 13", "read 13, gold 12", True),
     ("11,12", "could not read '11,12' as one number, gold 12", False),
-    (" ".join(map(str, range(1, 41))), "read 40, gold 12", True),
+    (" ".join(map(str, range(1, 41))), "could not read '40' as one number, gold 12", False),
     ("What is 5 + 7?", "no number found, gold 12", False),
-    ("5 + 7", "read 7, gold 12", True),
+    ("5 + 7", "could not read '7' as one number, gold 12", False),
     ("x12", "no number found, gold 12", False),
     ("1/12", "read 1/12, gold 12", True),
     ("2^12", "could not read '2^12' as one number, gold 12", False),
@@ -155,3 +155,139 @@ def test_a_decimal_is_a_gold(gold: Decimal, value: Fraction) -> None:
     assert read_gold(gold) == value
     assert isinstance(read_gold(Decimal("NaN")), str)
     assert isinstance(read_gold(Decimal("Infinity")), str)
+
+
+PARTS = [
+    *(
+        "minus 5 apples - 5",
+        r"\sqrt{5}",
+        r"\frac{1}{5}x",
+        "1 / 5",
+        "3/ 5",
+        "3 /5",
+        "3÷5",
+        "2^ 5",
+        "2^{ 5}",
+        "2** 5",
+        "2**5",
+        "log(5)",
+    ),
+    *(
+        "5×10³",
+        "5·10^3",
+        "5²",
+        "5⁻¹",
+        "5½",
+        "5!",
+        "5^",
+        "5i",
+        "5e",
+        "5k",
+        "5K",
+        "5M",
+        "5 million",
+        "5 tenths",
+        "5 dozen",
+        "5ths",
+    ),
+    *(
+        "6–5",
+        "6-5",
+        "3 1/5",
+        "⅓ 5",
+        "- 5",
+        "-(5)",
+        "-{5}",
+        "-**5**",
+        r"-\text{5}",
+        "-US$5",
+        "-\n5",
+        r"-\$5",
+        "negative 5",
+        "minus 5",
+    ),
+    *("It is not 5", "1·5", "1'5", "٣٫٥", "10E 5", "6 5", r"6\cdot 5", r"\boxed{6} (step 5)", r"\boxed{} 5", "~5", "<5"),
+    *("<think>5", "<think>5</think>", "<think>5</think> I do not know", "[THINK]5[/THINK] hm", "<!-- 5 -->"),
+]
+WHOLE = [
+    *(
+        "5",
+        "It is 5.",
+        "**5**",
+        "x = 5",
+        "(5)",
+        "5 km",
+        "5km",
+        "$5",
+        "$5$",
+        r"\boxed{5}",
+        r"\boxed{\text{5}}",
+        "#### 5",
+        "5\u200b",
+        "---\n5",
+    ),
+    *(
+        "5 is the answer.",
+        "5, because 2 + 3 = 5",
+        "So: 5 or so",
+        "<think>6</think>5",
+        "5m/s",
+        r"\(5\)",
+        "答えは5です",
+        "No.5",
+        "5 degrees",
+    ),
+]
+
+
+@pytest.mark.parametrize("text", PARTS)
+def test_a_number_that_is_part_of_something_is_not_paid(text: str) -> None:
+    assert judge(NumberReward(), text, asked("What?", gold=5)).value == 0.0
+
+
+@pytest.mark.parametrize("text", WHOLE)
+def test_a_number_that_is_whole_is_paid(text: str) -> None:
+    assert judge(NumberReward(), text, asked("What?", gold=5)).value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("gold", "text"),
+    [
+        (-5, "negative 5"),
+        (-5, "minus 5"),
+        (-5, "It is minus 5."),
+        ("1/2", r"\frac{1}{2}"),
+        ("1/2", r"\dfrac12"),
+        ("1/2", "½"),
+        (1234, "1{,}234"),
+        (1234, r"1\,234"),
+        (-5, "x = -\\,5"),
+    ],
+)
+def test_numbers_in_other_spellings(gold: Any, text: str) -> None:
+    assert judge(NumberReward(), text, asked("What?", gold=gold)).value == 1.0
+
+
+@pytest.mark.parametrize(
+    ("question", "gold", "text"),
+    [
+        ("How far?\n12 km\n15 km\n", 15, "15 km"),
+        ("How far?\n(A) at least 12 km\n(B) at least 15 km", 15, "(B) at least 15 km"),
+        ("Which year was it?\nJuly 4, 1776\nMay 5, 1800", 1776, "July 4, 1776"),
+    ],
+)
+def test_the_choices_of_a_question_may_be_its_answer(question: str, gold: Any, text: str) -> None:
+    assert judge(NumberReward(), text, asked(question, gold=gold)).value == 1.0
+
+
+def test_nothing_is_joined_where_the_question_is_taken_out() -> None:
+    question = "Of the 3 red apples?"
+    assert judge(NumberReward(), "1of the 3 red apples2", asked(question, gold=12)).value == 0.0
+
+
+def test_what_the_template_wrote_is_no_answer() -> None:
+    prompt = asked("What?", gold=5, prefill="Out of 5: ")
+    assert judge(NumberReward(), "I do not know", prompt).value == 0.0
+    assert judge(NumberReward(), "it is 5", prompt).value == 1.0
+    assert judge(NumberReward(), "so 5", asked("What?", gold=5, prefill="<think>\n")).value == 0.0
+    assert judge(NumberReward(), "so 4</think> 5", asked("What?", gold=5, prefill="<think>\n")).value == 1.0

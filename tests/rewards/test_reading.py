@@ -189,8 +189,8 @@ def test_numbers_as_shown(value: Fraction, text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "left"),
     [
-        ("What is 10 - 5?", "?"),
-        ("what  is 10 - 5? 5", "? 5"),
+        ("What is 10 - 5?", " ?"),
+        ("what  is 10 - 5? 5", " ? 5"),
         ("10 - 5 is 5", "10 - 5 is 5"),
         ("5", "5"),
     ],

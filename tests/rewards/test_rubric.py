@@ -13,7 +13,7 @@ from tests.rewards.judging import asked, judge
 from toishi.config import RewardConfig
 from toishi.errors import ConfigError, DataError
 from toishi.judging.base import JudgeCall, ScriptedJudge
-from toishi.judging.parse import Unreadable
+from toishi.judging.objects import Unreadable
 from toishi.judging.rubrics import Rubric, lint_rubric, read_rubric, verdict_lines
 from toishi.judging.verdicts import occurs, read_verdicts, read_winner
 from toishi.rewards import build_rewards, check_prompts
@@ -123,6 +123,25 @@ def test_what_cannot_be_quoted_says_so() -> None:
         ("", "It is the capital.", False),
         ('""', "It is the capital.", False),
         ("…", "It is the capital.", False),
+        (".", "It is the capital.", False),
+        ("a", "It is a capital.", False),
+        ("is", "It is the capital.", False),
+        ("is it", "It is it.", True),
+        ("cap", "It is the capital.", False),
+        ("apital", "It is the capital.", False),
+        ("it ... cap", "It is the capital.", False),
+        ("cap", "A capital cap.", True),
+        ("4", "It is 4.", True),
+        ("4", "It is 42.", False),
+        ("4", "It is 3.4 or 4,2.", False),
+        ("42%", "42%", True),
+        ("It", "It", True),
+        ("Pa\u00adris", "Paris\u200b", True),
+        ("首都", "それは首都です。", True),
+        ("首", "それは首都です。", False),
+        ("< |im_end|> here", "<|im_end|> here", True),
+        (json.loads('"\\theta is right"'), "\\theta is right", True),
+        (json.loads('"\\frac{1}{2}"'), "so \\frac{1}{2}.", True),
     ],
 )
 def test_a_quotation_stands_in_the_answer(evidence: str, answer: str, found: bool) -> None:
@@ -163,7 +182,7 @@ def test_an_expected_score_by_the_rubric() -> None:
 
 
 def test_other_forms_of_a_score_by_the_rubric() -> None:
-    one = reward("Fine. [[7]]", mode="holistic", form="rating")
+    one = reward("Fine.\nRating: [[7]]", mode="holistic", form="rating")
     assert judge(one, "Paris.", PROMPT).value == pytest.approx(6 / 9)
     assert one.usage()["read_as_rating"] == 1
 
@@ -213,6 +232,14 @@ def test_a_rubric_is_read_from_a_file_and_from_a_column(tmp_path: Path) -> None:
         ([{"title": "a", "check": "b", "weight": "1"}], r"criterion 1\.weight: expected a finite number"),
         ([{"title": "a", "check": "b", "weight": True}], r"criterion 1\.weight: expected a finite number"),
         ([{"title": "a", "check": "b", "weight": float("nan")}], r"criterion 1\.weight: expected a finite number"),
+        ([{"title": "a", "check": "b", "weight": 1e308}], r"criterion 1\.weight: expected a weight between 1e-06 and 1e\+06"),
+        ([{"title": "a", "check": "b", "weight": -1e-320}], r"criterion 1\.weight: expected a weight between"),
+        ([{"title": "a", "check": "b", "weight": 10**400}], "got an integer of more than 60 digits"),
+        ([{"title": "a\u200b", "check": "b"}, {"title": "Ａ", "check": "c"}], "2 criteria are called"),
+        ([{"title": "\u200b", "check": "b"}], r"criterion 1\.title: expected a text"),
+        ('[{"title": "a", "title": "c", "check": "b"}]', "has to be JSON: the key 'title' stands twice"),
+        ('{"criteria":' * 5000 + "[]" + "}" * 5000, "nested too deeply"),
+        ('[{"title": "a", "check": "b", "weight": NaN}]', r"criterion 1\.weight: expected a finite number"),
         ([{"title": "a", "check": "b", "quote": "no"}], r"criterion 1\.quote: expected true or false"),
         ([{"title": "a", "check": "b", "weight": 0}], "'a' has weight 0"),
         ([{"title": "a", "check": "b", "weight": -1}], "every weight is negative"),
@@ -222,6 +249,23 @@ def test_a_rubric_is_read_from_a_file_and_from_a_column(tmp_path: Path) -> None:
 def test_a_rubric_without_meaning_is_refused(value: Any, message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         read_rubric(value, where="rubric")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("- title: a\n  check: b\n  weight: 1\n  weight: 2", "line 4: the key 'weight' stands twice"),
+        ("- {title: a, check: b, weight: 1:30}", "1:30 would be read as a number of base 60"),
+    ],
+)
+def test_a_rubric_file_says_one_thing(text: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "rubric.yaml").write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message):
+        RubricReward(judge=ScriptedJudge(script=[]), rubric=str(tmp_path / "rubric.yaml"))
+
+
+def test_a_line_that_only_looks_like_a_verdict_is_none() -> None:
+    assert verdict_lines('first\n{"criterion": broken') == []
 
 
 @pytest.mark.parametrize(

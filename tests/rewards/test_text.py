@@ -28,7 +28,7 @@ EXACT = TextReward(where="whole", normalise=False)
         ("7", 7, 1.0),
         ("７", 7, 0.0),
         ("1.5", 1.5, 1.0),
-        ("nan", "NaN", 0.0),
+        ("nil", "NiL", 0.0),
     ],
 )
 def test_letter_by_letter(text: str, gold: Any, value: float) -> None:
@@ -94,3 +94,15 @@ def test_the_named_column_is_read_and_long_answers_are_shortened() -> None:
     judgement = judge(reward, "y" * 100, asked(columns={"label": "x"}))
     assert (reward.columns, judgement.reason) == (("label",), f"read {'y' * 77 + '...'!r}, gold 'x'")
     assert TextReward().columns == ()
+
+
+@pytest.mark.parametrize("gold", [float("nan"), "nan", [None], ["a", float("inf")], "\x00", "\ud800"])
+def test_golds_that_stand_for_nothing_are_refused(gold: Any) -> None:
+    problem = TextReward().problem(asked("Which?", gold=gold))
+    assert problem is not None
+    assert "gold" in problem
+
+
+def test_a_line_of_the_question_may_be_the_answer() -> None:
+    prompt = asked("When?\nJuly 4, 1776\nMay 5, 1800", gold="July 4, 1776")
+    assert judge(TextReward(), "July 4, 1776", prompt).value == 1.0

@@ -3,7 +3,7 @@
     reward_i = Σ_k contribution_ik        contribution_ik = weight_k · value_ik, unless one of these applies:
 
     gated     0: the reward that its gate looks at is below the gate's limit
-    capped    the nearer bound of the cap
+    capped    the nearer bound of the cap; where the reward scores parts of an answer, its share of that bound
     levelled  the group's mean: the contributions differ by no more than the reward's own noise explains
     left_out  none: the reward failed in this group (on_failure drop_reward), or its gate could not be decided
 
@@ -18,7 +18,11 @@ Decisions:
    differences count as the judge's, not the answers'. Equally good answers exceed it in 4.6% of groups of two, 0.7% of groups
    of four, 0.02% of groups of eight. The mean, not 0, is paid, so the mean reward stays what was judged.
    A reward of intermediate steps (token spans) is not levelled.
-5. Only rollouts that are not failed take part in levelling: a failed one changes its siblings' numbers in nothing.
+5. A cap holds the sum of a reward's parts for one answer (steps, token spans), or many small parts would escape it. A sum that
+   is held nearer to 0 shrinks each part by the same factor, so that a step that earned nothing pays nothing. Where the bound
+   lies farther from 0 than the sum, or on its other side, no factor leads there: the parts pay equal shares of the bound.
+6. Values and contributions above MAX_SIZE are refused: squares and sums of them would be infinite, and the rewards no numbers.
+7. Only rollouts that are not failed take part in levelling: a failed one changes its siblings' numbers in nothing.
 """
 
 from __future__ import annotations
@@ -30,9 +34,11 @@ from dataclasses import replace
 from functools import partial
 
 from toishi.algorithms.terms import Term, in_order
+from toishi.errors import RewardError
 from toishi.types import Group, Rollout, RolloutId, Score, ScoreUse
 
 NOISE_SPREADS = 2.0
+MAX_SIZE = 1e100
 Parts = tuple[Score, ...]
 Scores = dict[RolloutId, Parts]
 
@@ -41,6 +47,7 @@ def composed(group: Group, terms: Sequence[Term]) -> Group:
     """`group` with use and contribution of every score, and reward, status and failure of every rollout.
 
     Rollouts without scores (they failed before they were judged) stay as they are. A reward without a term is a plain summand.
+    Raises RewardError for numbers too large to be compared.
 
     >>> from toishi.rewards.scripted import answered
     >>> from toishi.algorithms.terms import Gate
@@ -53,6 +60,8 @@ def composed(group: Group, terms: Sequence[Term]) -> Group:
     >>> found.rewards, found.rollouts[1].scores[1].reason
     ((2.5, 0.0), 'gate closed: right is 0, needs at least 1')
     """
+    for rollout in group.rollouts:
+        _check_size(rollout)
     scores = {rollout.id: _plain(rollout.scores) for rollout in group.rollouts if rollout.scores}
     broken = {rollout.id for rollout in group.rollouts if rollout.status == "failed"}
     lost = broken | {key for key, parts in scores.items() if _is_lost(parts, terms)}
@@ -71,6 +80,12 @@ def noise_note(rollouts: Sequence[Rollout]) -> str:
     levelled = {score.reward for rollout in rollouts for score in rollout.scores if score.use == "levelled"}
     names = ", ".join(f"'{name}'" for name in sorted(levelled))
     return f"within the noise of {names}: the differences are no larger than judging again would make them" if names else ""
+
+
+def _check_size(rollout: Rollout) -> None:
+    for score in rollout.scores:
+        if score.value is not None:
+            sum_of([score.value, score.weight * score.value], f"rollout {rollout.id}: reward '{score.reward}' (weight × value)")
 
 
 def _plain(scores: Parts) -> Parts:
@@ -105,7 +120,7 @@ def _gated(parts: Parts, term: Term) -> Parts:
     if not values:
         words = f"left out: its gate '{name}' says nothing of this answer"
         return _each(parts, term.name, lambda score: _used(score, "left_out", None, words))
-    value = math.fsum(values)
+    value = sum_of(values, f"the parts of reward '{name}'")
     if any(score.use == "gated" for score in deciding):
         words = f"gate closed: the gate of {name} is closed"
     elif value < least:
@@ -119,22 +134,47 @@ def _capped(parts: Parts, term: Term) -> Parts:
     if term.cap is None:
         return parts
     low, high = term.cap
+    held = [score.contribution for score in _of(parts, term.name) if score.use == "counted" and score.contribution is not None]
+    total = sum_of(held, f"the parts of reward '{term.name}'")
+    if not held or low <= total <= high:
+        return parts
+    bound = low if total < low else high
+    factor = bound / total if total and 0 <= bound / total < 1 else None
+    words = f"capped at {bound:g} (weight × value is {total:g})"
+    if len(held) > 1:
+        words = f"capped: its {len(held)} parts add up to {total:g}, held at {bound:g}"
 
     def capped(score: Score) -> Score:
         part = score.contribution
-        if score.use != "counted" or part is None or low <= part <= high:
+        if score.use != "counted" or part is None:
             return score
-        bound = low if part < low else high
-        return _used(score, "capped", bound, f"capped at {bound:g} (weight × value is {part:g})")
+        share = bound if len(held) == 1 else bound / len(held) if factor is None else part * factor
+        return _used(score, "capped", share, words)
 
     return _each(parts, term.name, capped)
+
+
+def sum_of(parts: Sequence[float], what: str) -> float:
+    """The sum of values or contributions; `what` names them in a message. Raises RewardError for one above MAX_SIZE.
+
+    >>> sum_of([1.0, -0.25], "rewards")
+    0.75
+    """
+    largest = max(parts, key=abs, default=0.0)
+    if not abs(largest) <= MAX_SIZE:
+        raise RewardError(
+            f"{what}: got {largest:g}, and numbers of that size have no mean and no spread; expected at most {MAX_SIZE:g} in "
+            "size: lower the reward's values or its weight"
+        )
+    return math.fsum(parts)
 
 
 def _levelled(scores: Scores, term: Term) -> Scores:
     """The group's mean for each answer that the reward is paid for, when its differences are within the noise."""
     paid = {key: [s for s in _of(parts, term.name) if _is_paid(s)] for key, parts in scores.items()}
     paid = {key: parts for key, parts in paid.items() if parts}
-    totals = [math.fsum(score.contribution or 0.0 for score in parts) for parts in paid.values()]
+    what = f"the parts of reward '{term.name}'"
+    totals = [sum_of([score.contribution or 0.0 for score in parts], what) for parts in paid.values()]
     if term.noise == 0 or len(totals) < 2 or any(score.span for parts in paid.values() for score in parts):
         return scores
     weight = next(score.weight for parts in paid.values() for score in parts)
@@ -156,7 +196,8 @@ def _summed(rollout: Rollout, scores: Parts) -> Rollout:
         failure = f"reward {failed.reward}: {failed.reason}"
         return replace(rollout, scores=scores, reward=None, status="failed", failure=failure)
     parts = [score.contribution for score in scores if score.contribution is not None]
-    return replace(rollout, scores=scores, reward=math.fsum(parts) if parts and rollout.status != "failed" else None)
+    paid = bool(parts) and rollout.status != "failed"
+    return replace(rollout, scores=scores, reward=sum_of(parts, f"rollout {rollout.id}: its rewards") if paid else None)
 
 
 def _failure(parts: Parts) -> Score | None:

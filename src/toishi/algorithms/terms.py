@@ -2,7 +2,8 @@
 
 Decisions:
 1. A gate looks at what another reward said, before that one's weight. Gates may follow one another; a circle is refused.
-2. A cap bounds weight × value, which is what enters the sum; `noise` is in the reward's own units, before the weight.
+2. A cap bounds weight × value, which is what enters the sum, over all parts that a reward has of one answer; `noise` is in the
+   reward's own units, before the weight.
 """
 
 from __future__ import annotations
@@ -37,7 +38,7 @@ class Term(BaseModel):
         default=None, description="pay this reward only where another one passes: {reward: number, at_least: 1.0}"
     )
     cap: Annotated[tuple[float, float] | None, Field(strict=False)] = Field(
-        default=None, description="[low, high]: weight x value is held inside"
+        default=None, description="[low, high]: weight x value is held inside, summed over the parts of an answer"
     )
     noise: float = Field(
         default=0.0,
@@ -54,11 +55,18 @@ class Term(BaseModel):
         default=None, ge=0, le=1, description="stop when it fails on more than this share of a step; null = health's"
     )
 
+    @field_validator("gate", mode="before")
+    @classmethod
+    def _gate_by_name(cls, gate: Any) -> Any:
+        if isinstance(gate, str):
+            raise ValueError(f"a gate names the reward that decides: write {{reward: {gate}}}")
+        return gate
+
     @field_validator("cap")
     @classmethod
     def _low_first(cls, cap: tuple[float, float] | None) -> tuple[float, float] | None:
         if cap is not None and cap[0] > cap[1]:
-            raise ValueError(f"cap is [low, high] with low <= high, got [{cap[0]:g}, {cap[1]:g}]")
+            raise ValueError("cap is [low, high] with low <= high")
         return cap
 
 

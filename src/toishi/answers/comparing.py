@@ -6,7 +6,8 @@ Decisions:
 2. A gold without a unit takes an answer with one, as in `5` and `5 apples`, but never a percentage of another value.
 3. A gold with a unit of measure or a percent sign needs one that converts, unless `unit` is "optional". Degree signs,
    currencies and counted things may be left out.
-4. Sets ignore order and repetition, tuples do not; a list without brackets can stand for both.
+4. Sets ignore order and repetition, tuples do not; a list with commas can stand for both, one with `or` is never a tuple.
+5. Values with names (`x = 2, y = 3`) are compared by name.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Literal, Protocol
 from toishi.answers.exact import canonical, symbols_of
 from toishi.answers.grammar import Node, number_node
 from toishi.answers.inequalities import as_open_interval
-from toishi.answers.values import Piece, Value, shown
+from toishi.answers.values import Piece, Value, infinity, named_values, shown
 
 UnitRule = Literal["required", "optional"]
 
@@ -30,6 +31,11 @@ class NeedsSymbolic(Exception):
 
 class Decider(Protocol):
     """Compares trees."""
+
+    @property
+    def tolerance(self) -> float:
+        """How far off a value still counts, relative to the gold; 0 is exact."""
+        ...
 
     def equal(self, gold: Node, answer: Node) -> bool:
         """Whether two formulas have the same value for all values of their symbols."""
@@ -79,10 +85,15 @@ class Comparison:
         >>> [Comparison(Quick()).reason(gold.value, read_answer(text, gold)) for text in ("0.06 m", "6 m", "6")]
         [None, '6 m is not 6 cm', 'the unit cm is missing']
         """
-        answer = _only_element(gold, answer)
+        return self._reason(gold, _only_element(gold, answer))
+
+    def _reason(self, gold: Value, answer: Value) -> str | None:
         special = self._by_kind(gold, answer)
         if special is not None:
             return special or None
+        named = named_values(gold), named_values(answer)
+        if any(named):
+            return self._assignments(gold, answer)
         if gold.name and answer.name and gold.name != answer.name and not _is_matrix(gold):
             return self._equations(gold, answer)
         if gold.kind in ("equation", "relation") or answer.kind in ("equation", "relation"):
@@ -105,7 +116,11 @@ class Comparison:
     def _same_ratio(self, gold: Sequence[Node], answer: Sequence[Node]) -> bool:
         if len(gold) != len(answer):
             return False
+        if tuple(gold) == tuple(answer):
+            return True
         pairs = zip(gold[1:], answer[1:], strict=True)
+        if any(part[0] != "num" and self.decider.equal(("num", 0, 1), part) for part in answer):
+            return False
         return all(
             self.decider.equal(canonical(("mul", gold[0], other)), canonical(("mul", answer[0], one))) for one, other in pairs
         )
@@ -125,18 +140,20 @@ class Comparison:
         if answer.kind == "percent" and gold.is_formula:
             return None if self.decider.equal(gold.data, answer.data) else _differs(gold, answer)
         if answer.kind == "quantity" and gold.is_formula:
+            if answer.unit is not None and answer.unit.is_ordinal:
+                return _other(gold, answer)
             return None if self.decider.equal(gold.data, answer.data) else _differs(gold, answer)
         if answer.is_formula and gold.kind in ("percent", "quantity"):
             return self._unit_left_out(gold, answer)
-        if gold.kind == "tuple" and answer.kind == "set" and answer.bare:
+        if gold.kind == "tuple" and answer.kind == "set" and answer.bare == "list":
             return self._tuples(gold, Value("tuple", answer.data))
-        if gold.kind == "set" and gold.bare and answer.kind == "tuple" and not _is_matrix(answer):
+        if gold.kind == "set" and gold.bare == "list" and answer.kind == "tuple" and not _is_matrix(answer):
             return self._tuples(Value("tuple", gold.data), answer)
         pieces = [value.data if value.kind == "interval" else as_open_interval(value) for value in (gold, answer)]
         if pieces[0] is not None and pieces[1] is not None:
             return self._intervals(pieces[0], pieces[1])
         if gold.kind == "set" and len(gold.data) == 1:
-            return self.reason(gold.data[0], answer)
+            return self._reason(gold.data[0], answer)
         return _other(gold, answer)
 
     def _unit_left_out(self, gold: Value, answer: Value) -> str | None:
@@ -169,6 +186,8 @@ class Comparison:
         for other in answer:
             if not self._any([(one, other) for one in gold]):
                 return f"{shown(other)} is not in the gold"
+        if self.decider.tolerance and len(set(gold)) != len(set(answer)):
+            return f"{len(set(answer))} different values, not {len(set(gold))}"
         return None
 
     def _any(self, pairs: Sequence[tuple[Value, Value]]) -> bool:
@@ -176,7 +195,7 @@ class Comparison:
         unknown = None
         for gold, answer in pairs:
             try:
-                if self.reason(gold, answer) is None:
+                if self._reason(gold, answer) is None:
                     return True
             except NeedsSymbolic as error:
                 unknown = error
@@ -184,11 +203,31 @@ class Comparison:
             raise unknown
         return False
 
+    def _assignments(self, gold: Value, answer: Value) -> str | None:
+        """Values with names: by name, or, where one side has none, in the order of the gold or of the alphabet."""
+        named, given = named_values(gold), named_values(answer)
+        if named and given:
+            if named.keys() != given.keys():
+                return _differs(gold, answer)
+            pairs = [(named[name], given[name]) for name in named]
+        elif named and answer.kind == "tuple" and not _is_matrix(answer):
+            pairs = list(zip(named.values(), answer.data, strict=False)) if len(named) == len(answer.data) else []
+        elif given and gold.kind == "tuple" and not _is_matrix(gold):
+            in_order = [given[name] for name in sorted(given)]
+            pairs = list(zip(gold.data, in_order, strict=False)) if len(gold.data) == len(given) else []
+        elif given and gold.kind == "set" and len({name.partition("_")[0] for name in given}) == 1:
+            return self._sets(gold.data, list(given.values()))
+        else:
+            pairs = []
+        if not pairs:
+            return _other(gold, answer)
+        return next((reason for one, other in pairs if (reason := self._reason(one, other)) is not None), None)
+
     def _tuples(self, gold: Value, answer: Value) -> str | None:
         if len(gold.data) != len(answer.data) or _is_matrix(gold) != _is_matrix(answer):
             return _differs(gold, answer)
         pairs = zip(gold.data, answer.data, strict=True)
-        return next((reason for one, other in pairs if (reason := self.reason(one, other)) is not None), None)
+        return next((reason for one, other in pairs if (reason := self._reason(one, other)) is not None), None)
 
     def _intervals(self, gold: Sequence[Piece], answer: Sequence[Piece]) -> str | None:
         shown_gold, shown_answer = (shown(Value("interval", pieces)) for pieces in (gold, answer))
@@ -208,7 +247,7 @@ class Comparison:
         return self._same_end(gold.low, answer.low) and self._same_end(gold.high, answer.high)
 
     def _same_end(self, gold: Node, answer: Node) -> bool:
-        infinite = [_infinity(end) for end in (gold, answer)]
+        infinite = [infinity(end) for end in (gold, answer)]
         return infinite[0] == infinite[1] if any(infinite) else self.decider.equal(gold, answer)
 
     def _equations(self, gold: Value, answer: Value) -> str | None:
@@ -227,8 +266,10 @@ class Comparison:
 
 
 def _only_element(gold: Value, answer: Value) -> Value:
-    """The element of a set of one, also where it is written twice, as in `\\frac12 \\text{ or } 0.5`."""
+    """The element of a set of one, and of a list that says it in two ways, as in `\\frac12 \\text{ or } 0.5`."""
     if answer.kind != "set" or gold.kind in ("set", "interval") or len(set(answer.data)) != 1:
+        return answer
+    if answer.bare != "or" and len(answer.data) != 1:
         return answer
     element: Value = answer.data[0]
     return element
@@ -243,13 +284,6 @@ def _sides(value: Value) -> tuple[Node, Node] | None:
     called, _, argument = value.name.partition("(")
     name: Node = ("call", called, ("sym", argument[:-1])) if argument else ("sym", value.name)
     return name, value.data
-
-
-def _infinity(end: Node) -> int:
-    """1 for infinity, -1 for minus infinity, 0 for other ends."""
-    if end == ("const", "oo"):
-        return 1
-    return -1 if end[0] == "mul" and end[-1] == ("const", "oo") else 0
 
 
 def _is_matrix(value: Value) -> bool:

@@ -3,6 +3,7 @@
 Decisions:
 1. Fractions all the way: 2^{-80} and 2^{-81} differ, and no float decides.
 2. A value of more than 20,000 digits is not worked out: `TooLarge` stands for "could not compare".
+3. 0 times a part that may have no value (a division, a logarithm, an infinity) is left as it is: it is not 0.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import math
 from collections.abc import Iterator
 from fractions import Fraction
 from functools import reduce
+from typing import Any
 
 from toishi.answers.grammar import Node, number_node
 from toishi.answers.tokens import TooLarge, Unreadable
@@ -67,6 +69,22 @@ def symbols_of(node: Node) -> frozenset[str]:
     if node[0] == "sym":
         return frozenset((node[1],))
     return frozenset().union(*(symbols_of(part) for part in node[1:] if isinstance(part, tuple)))
+
+
+def order_of(node: Any) -> str:
+    """What parts of sums and products are put in order by. Numbers of any length have one, which `repr` refuses to write.
+
+    >>> order_of(("num", 2**20000, 1)) > order_of(("num", 2**19999, 1))
+    False
+    """
+    if isinstance(node, tuple):
+        return f"({', '.join(map(order_of, node))})"
+    return hex(node) if isinstance(node, int) and abs(node) >= 10**300 else repr(node)
+
+
+def has_infinity(node: Node) -> bool:
+    """Whether infinity is a part of a tree."""
+    return node == ("const", "oo") or any(has_infinity(part) for part in node[1:] if isinstance(part, tuple))
 
 
 def expanded_signs(node: Node) -> list[Node]:
@@ -163,7 +181,7 @@ def _sum(parts: tuple[Node, ...]) -> Node:
             rest.append(part)
     if total or not rest:
         rest.append(_checked(total))
-    return rest[0] if len(rest) == 1 else ("add", *sorted(rest, key=repr))
+    return rest[0] if len(rest) == 1 else ("add", *sorted(rest, key=order_of))
 
 
 def _product(parts: tuple[Node, ...]) -> Node:
@@ -176,12 +194,23 @@ def _product(parts: tuple[Node, ...]) -> Node:
     number = _checked(factor)
     if not rest:
         return number
-    if factor == 0 and all(part[0] not in ("latex", "const") for part in rest):
+    if factor == 0 and all(map(_has_value, rest)):
         return number
-    ordered = sorted(rest, key=repr)
+    ordered = sorted(rest, key=order_of)
     if factor != 1:
         ordered.insert(0, number)
     return ordered[0] if len(ordered) == 1 else ("mul", *ordered)
+
+
+def _has_value(node: Node) -> bool:
+    """Whether a tree has a finite value whatever its symbols are."""
+    if node[0] == "pow" and not (node[2][0] == "num" and node[2][2] == 1 and node[2][1] > 0):
+        return False
+    if node[0] == "const":
+        return bool(node[1] != "oo")
+    if node[0] in ("fn", "num", "sym"):
+        return node[0] != "fn" or (node[1] in ("sin", "cos", "abs", "exp", "floor", "ceil") and all(map(_has_value, node[2:])))
+    return node[0] in ("add", "mul", "pow") and all(map(_has_value, node[1:]))
 
 
 def _power(base: Node, exponent: Node) -> Node:

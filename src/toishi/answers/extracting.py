@@ -12,7 +12,7 @@ The first of these that is there decides, and nothing after it in this list is l
     number    the last number                                 (only with where="anywhere")
 
 Decisions:
-1. Reasoning (`<think>...</think>`, also where the opening tag was prefilled, or never closed) is not looked at.
+1. Reasoning (`<think>...</think>` and its kin, see `reasoning`) and comments of LaTeX and HTML are not looked at.
 2. Boxes are never merged: of several the last one counts. If that is empty or never closed, there is no answer.
 3. Everything is found in one pass over the text, so that 50,000 open braces cost no more than 50,000 letters.
 """
@@ -24,26 +24,18 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
+from toishi.answers.reasoning import visible
+from toishi.answers.sentences import in_bold, stated
+
 Where = Literal["box", "marked", "anywhere"]
 TAIL_CHARS = 20_000
 MAX_CHARS = 1_000
 
-_OPENED = re.compile(r"<(?:think|thinking|reasoning)>", re.IGNORECASE)
-_CLOSED = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
 _BRACES = re.compile(r"\\(?:boxed|fbox)(?![A-Za-z])|\\.|[{}]", re.DOTALL)
 _BARE_BOX = re.compile(r"\s*(\\[A-Za-z]+|[^\s{}\\])")
-_TAG = re.compile(r"<answer>((?:(?!<answer>).)*?)</answer>", re.IGNORECASE | re.DOTALL)
+_OPEN_BRACE = re.compile(r"\s*\{")
+_TAG = re.compile(r"<(/?)answer>", re.IGNORECASE)
 _HASHES = re.compile(r"^[ \t]*####[ \t]*(\S.*)$", re.MULTILINE)
-_SENTENCE = re.compile(
-    r"\banswer\b(?:[ ](?:to|for)\b[^.\n:=]{0,80}?)?[ ]?(?:\*\*|__)?[ ]?(?:\bis\b|\bwould be\b|:|=)"
-    r"(?:[ ]?(?:equal to\b|:|\*\*))*\s*(?=\S)|^[#* ]*final answer[:* ]*\n\s*(?=\S)",
-    re.IGNORECASE | re.MULTILINE,
-)
-_CUT = re.compile(
-    r"[.!](?:\s+[A-Z\"(]|\s*$)|,?\s+(?:because|since|as|so|which|where|although|though|when|for|after|if)\s"
-    r"|,\s*(?:but|not|and not)\s|;\s"
-)
-_BOLD = re.compile(r"\*\*([^*\n]+)\*\*[.!]?$")
 _FORMULA = re.compile(r"\$\$?([^$\n]+)\$?\$|\\\((.+?)\\\)|\\\[(.+?)\\\]", re.DOTALL)
 _NUMBER = re.compile(r"(?<![\w.])[-−]?\$?\d[\d,]*(?:\.\d+)?(?:/\d+)?\\?%?")
 
@@ -67,7 +59,7 @@ def extract(completion: str, *, where: Where = "marked", prefill: str = "") -> E
     >>> extract("Hence the answer is $x = 3$, because 3 is odd."), extract("I do not know.\\nSorry.")
     (Extracted(text='$x = 3$', place='sentence'), None)
     """
-    text = without_reasoning(prefill + completion)
+    text = visible(prefill + completion)
     boxes = list(_boxes(text))
     if boxes:
         inside = boxes[-1]
@@ -75,18 +67,6 @@ def extract(completion: str, *, where: Where = "marked", prefill: str = "") -> E
     if where == "box":
         return None
     return _marked(text[-TAIL_CHARS:], whole=text) or (_anywhere(text[-TAIL_CHARS:]) if where == "anywhere" else None)
-
-
-def without_reasoning(text: str) -> str:
-    """What stands after the reasoning; nothing where the reasoning never ends.
-
-    >>> without_reasoning("<think>a</think> b"), without_reasoning("a</think> b"), without_reasoning("<think>a")
-    (' b', ' b', '')
-    """
-    closed = list(_CLOSED.finditer(text))
-    text = text[closed[-1].end() :] if closed else text
-    opened = _OPENED.search(text)
-    return text[: opened.start()] if opened else text
 
 
 def last_box(text: str) -> str | None:
@@ -107,8 +87,8 @@ def _boxes(text: str) -> Iterator[str]:
                 bare = _BARE_BOX.match(text, match.end())
                 if bare is not None:
                     yield bare[1]
-                elif text[match.end() :].lstrip()[:1] == "{":
-                    begin = text.index("{", match.end()) + 1
+                elif (opened := _OPEN_BRACE.match(text, match.end())) is not None:
+                    begin = opened.end()
                 else:
                     yield ""
         elif mark in "{}" and match.start() >= begin - 1:
@@ -123,33 +103,38 @@ def _boxes(text: str) -> Iterator[str]:
 
 
 def _marked(tail: str, *, whole: str) -> Extracted | None:
-    for pattern, place in ((_TAG, "tag"), (_HASHES, "hashes")):
-        found = pattern.findall(tail)
-        if found:
-            return _short(found[-1], place)
-    sentences = list(_SENTENCE.finditer(tail))
-    if sentences:
-        return _short(_sentence(tail[sentences[-1].end() :].partition("\n")[0]), "sentence")
-    bold = _BOLD.search(tail.rstrip())
+    tagged = _tagged(tail)
+    if tagged is not None:
+        return _short(tagged, "tag")
+    hashes = _HASHES.findall(tail)
+    if hashes:
+        return _short(hashes[-1], "hashes")
+    sentence = stated(tail)
+    if sentence is not None:
+        return _short(sentence, "sentence")
+    bold = in_bold(tail)
     if bold is not None:
-        return _short(bold[1], "bold")
+        return _short(bold, "bold")
     return None if "\n" in whole.strip() else _short(whole, "whole")
+
+
+def _tagged(text: str) -> str | None:
+    """What the last pair of tags holds; "" where a tag is closed once more; None where there is no pair."""
+    begin, found = -1, None
+    for tag in _TAG.finditer(text):
+        if not tag[1]:
+            begin = tag.end()
+        elif begin >= 0:
+            begin, found = -1, text[begin : tag.start()]
+        elif found is not None:
+            found = ""
+    return found
 
 
 def _short(text: str, place: str) -> Extracted | None:
     """Nothing, and what is longer than any answer, is none."""
     text = text.strip()
     return Extracted(text, place) if 0 < len(text) <= MAX_CHARS else None
-
-
-def _sentence(rest: str) -> str:
-    """The answer at the beginning of the rest of a line."""
-    rest = rest[: 2 * MAX_CHARS].strip()
-    formula = re.match(r"(\$[^$]+\$)(?:[.,;!]|\s*$|\s+(?:because|since|as)\b)", rest)
-    if formula is not None:
-        return formula[1]
-    cut = _CUT.search(rest)
-    return (rest[: cut.start()] if cut else rest).strip().strip("*_").rstrip("*_ ")
 
 
 def _anywhere(tail: str) -> Extracted | None:

@@ -74,6 +74,8 @@ class _Parser(Cursor):
     def product(self) -> Node:
         if self.is_sign("-"):
             self.take()
+            if self.is_sign("+", "-"):
+                raise Unreadable("two signs in a row")
             return ("mul", ("num", -1, 1), self.product())
         node = self.power()
         while True:
@@ -100,7 +102,7 @@ class _Parser(Cursor):
         right = self.power()
         whole = first.kind == "number" and first.value is not None and first.value.denominator == 1
         if number.kind == "number":
-            if not (whole and left[0] == "num" and self.is_sign("/") and number.spaced):
+            if not (whole and left[0] == "num" and self.is_sign("/") and number.spaced and not self.now.spaced):
                 raise Unreadable(f"two numbers beside each other: {first.text!r} {number.text!r}")
             self.take()
             right = ("div", right, self.power())

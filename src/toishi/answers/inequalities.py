@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from toishi.answers.exact import canonical, symbols_of, value_of
 from toishi.answers.grammar import Node
 from toishi.answers.tokens import Unreadable
@@ -24,7 +26,7 @@ def inequality(nodes: list[Node], signs: list[str]) -> Value:
             low, high, signs = high, low, [_TURNED[sign] for sign in reversed(signs)]
         if signs[0] not in ("<", "le") or signs[1] not in ("<", "le") or middle[0] != "sym":
             raise Unreadable("a chain of inequalities that is no interval")
-        return interval(low, high, signs[0] == "le", signs[1] == "le")
+        return replace(interval(low, high, signs[0] == "le", signs[1] == "le"), name=middle[1])
     if len(nodes) != 2 or signs[0] not in _TURNED:
         raise Unreadable("relations that cannot be read together")
     variable, end = sided(*nodes)
@@ -34,8 +36,8 @@ def inequality(nodes: list[Node], signs: list[str]) -> Value:
         difference = canonical(("add", left, ("mul", ("num", -1, 1), right)))
         return Value("relation", (difference, "<" if signs[0] in "<>" else "<="))
     if sign in ("<", "le"):
-        return interval(MINUS_INFINITE, end, False, sign == "le")
-    return interval(end, INFINITE, sign == "ge", False)
+        return replace(interval(MINUS_INFINITE, end, False, sign == "le"), name=variable[1])
+    return replace(interval(end, INFINITE, sign == "ge", False), name=variable[1])
 
 
 def sided(left: Node, right: Node) -> tuple[Node | None, Node]:

@@ -17,12 +17,16 @@ _TIME = re.compile(
 )
 _LETTER = re.compile(r"(?:option|choice|answer)?\s*[(\[]?(?P<letter>[A-Za-z])[)\]]?\.?", re.IGNORECASE)
 _LABELLED = re.compile(
-    r"(?:(?:option|choice|answer)\s+)?(?:[(\[](?P<bracketed>[A-Z])[)\]][.:]?|(?P<labelled>[A-Z])[.:)])\s+(?P<rest>\S.*)",
+    r"(?:(?:option|choice|answer)\s+)?(?:[(\[](?P<bracketed>[A-Z])[)\]][.:,]?|(?P<labelled>[A-Z])(?:[.:),]|\s+[-–—]))\s+(?P<rest>\S.*)",
     re.DOTALL,
 )
-_ANOTHER = re.compile(r"(?:[(\[][A-Z][)\]])|(?:^|\s)[A-Z][):](?:\s|$)|\b(?:or|and)\s+[A-Z]\b(?!\w)")
-_ARTICLE = re.compile(r"^(?:the|an|a)\s+(?=\S)")
-_EDGES = " \t\n.,;:!?\"'*`_"
+_ANOTHER = re.compile(r"(?<![\w'’])[A-Z](?![\w'’])(?!\s+[a-z])|(?<![\w'’])[B-HJ-Z](?![\w'’])")
+_DENIED = re.compile(
+    r"^(?:is|was|are)?\s*(?:not|no|wrong|incorrect|false|never|maybe|perhaps)\b|\b(?:not|wrong|incorrect|false|no)\W*$",
+    re.IGNORECASE,
+)
+_ARTICLE = re.compile(r"^(?:the|an|a)\s+(?=\S\S)")
+_QUOTES = (('"', '"'), ("'", "'"), ("“", "”"), ("‘", "’"), ("`", "`"), ("**", "**"), ("*", "*"), ("__", "__"), ("_", "_"))
 
 
 def without_text_commands(text: str) -> str:
@@ -46,12 +50,25 @@ def read_text(text: str) -> Value:
     >>> read_text(r"\\text{The  Nile}.").data
     'nile'
     """
-    plain = unicodedata.normalize("NFKC", without_text_commands(text)).casefold().strip(_EDGES)
-    return Value("text", _ARTICLE.sub("", " ".join(plain.split())))
+    plain = unicodedata.normalize("NFKC", without_text_commands(text)).casefold()
+    return Value("text", _ARTICLE.sub("", _without_edges(" ".join(plain.split()))))
+
+
+def _without_edges(text: str) -> str:
+    """Without quotes around the whole and marks that end a sentence: `5!`, `.5` and `'s` are left as they are."""
+    while True:
+        inner = re.sub(r"[\s.,;:]+$|(?<=[^\W\d_])[!?]+$", "", text)
+        for begin, end in _QUOTES:
+            if len(inner) > len(begin) + len(end) and inner.startswith(begin) and inner.endswith(end):
+                inner = inner[len(begin) : -len(end)].strip()
+        if inner == text:
+            return text
+        text = inner
 
 
 def read_choice(text: str, letters: str = "") -> Value | None:
-    """A choice letter: `C`, `(C)`, `C.`, `\\text{C}`, `C: ...`, `(C) ...`; None when there is none, or more than one.
+    """A choice letter: `C`, `(C)`, `C.`, `\\text{C}`, `C: ...`, `(C) ...`; None when there is none, or more than one,
+    or when what follows takes it back.
 
     letters  those that exist; empty: all
 
@@ -64,7 +81,7 @@ def read_choice(text: str, letters: str = "") -> Value | None:
     letter = ""
     if alone is not None:
         letter = alone["letter"].upper()
-    elif labelled is not None and not _ANOTHER.search(labelled["rest"]):
+    elif labelled is not None and not (_ANOTHER.search(labelled["rest"]) or _DENIED.search(labelled["rest"])):
         letter = labelled["bracketed"] or labelled["labelled"]
     return Value("choice", letter) if letter and (not letters or letter in letters) else None
 

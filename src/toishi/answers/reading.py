@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from decimal import Decimal
@@ -19,6 +20,8 @@ from fractions import Fraction
 from functools import lru_cache
 from typing import Any, Literal
 
+from toishi.answers.ambiguous import ambiguity
+from toishi.answers.beyond import BEYOND, is_plain_latex
 from toishi.answers.exact import canonical
 from toishi.answers.extracting import last_box
 from toishi.answers.grammar import number_node
@@ -39,7 +42,8 @@ _LETTER_GOLD = re.compile(r"[(\[]?[A-J][)\]]?\.?")
 _MATHS = re.compile(r"[\\^_{}=<>|+*]")
 _HASHES = re.compile(r"^[ \t]*####[ \t]*(\S.*)$", re.MULTILINE)
 _NAME_OR_DATE = re.compile(r"[^\W\d_]{3,}|[^\W\d_a-z]{2}|\d{4}-\d\d-\d\d|\d{1,2}/\d{1,2}/\d{4}")
-_BEYOND = re.compile(r"\\(?:int|iint|oint|sum|prod|lim|partial|nabla|frac\{d)(?![A-Za-z])")
+_SENTENCE = re.compile(r"\b(?:answer|solution|result)\b.{0,40}?(?:\bis\b|[:=])", re.IGNORECASE)
+_MISSING = frozenset(("nan", "none", "null", "inf", "-inf", "n/a"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,10 +74,10 @@ def read_gold(raw: Any, type: AnswerType = "auto") -> Gold:
     source = _as_json(raw)
     try:
         return _gold(source, type)
-    except TooLarge as error:
+    except (TooLarge, RecursionError) as error:
         raise DataError(f"the gold {_short(raw)} is too large to compare with: {error}") from None
-    except Unreadable as error:
-        remedy = "" if type == "text" or not str(raw).strip() else "; for words, use type: text"
+    except ValueError as error:  # Unreadable, or numbers that Python does not write out
+        remedy = "" if type == "text" or not isinstance(raw, str) or not raw.strip() else "; for words, use type: text"
         raise DataError(
             f"the gold {_short(raw)} cannot be read{'' if type == 'auto' else f' as {type}'}: {error}{remedy}"
         ) from None
@@ -85,10 +89,11 @@ def gold_from_json(source: str, type: AnswerType) -> Gold:
     return _gold(source, type)
 
 
-def read_answer(text: str, gold: Gold, *, letters: str = "") -> Value:
+def read_answer(text: str, gold: Gold, *, letters: str = "", things: frozenset[str] = frozenset()) -> Value:
     """An answer's text, read as the gold's type asks. Raises Unreadable or TooLarge.
 
     letters  the choices that exist, if the gold is one
+    things   words of the question that may count things (see `things.words_of`)
 
     >>> shown(read_answer("6m", read_gold("6 m"))), shown(read_answer(r"\\text{Yes}", read_gold("No")))
     ('6 m', 'yes')
@@ -106,7 +111,7 @@ def read_answer(text: str, gold: Gold, *, letters: str = "") -> Value:
     time = read_time(text) if kind == "time" else None
     if time is not None:
         return time
-    value = _maths(text, loose_units=kind == "quantity")
+    value = _maths(text, loose_units=kind == "quantity", things=things | nouns_of(gold.value))
     try:
         return value if gold.type == "auto" else _as_type(value, gold.type)
     except Unreadable:  # of another type than the gold, so wrong unless the comparison knows better
@@ -127,20 +132,19 @@ def _listed(source: str, raw: Sequence[Any], type: AnswerType) -> Gold:
     if not raw:
         raise Unreadable("it is an empty list")
     inner: AnswerType = "auto" if type in ("set", "tuple") else type
-    golds = [_gold(json.dumps(item), inner) for item in raw]
+    golds = [_gold(_as_json(item), inner) for item in raw]
     if len(golds) == 1 and type not in ("set", "tuple"):
         return replace(golds[0], source=source)
     values = tuple(gold.value for gold in golds)
     text = "; ".join(gold.text for gold in golds)
-    return Gold(source, text, type, Value("tuple" if type == "tuple" else "set", values, bare=type != "tuple"))
+    return Gold(
+        source, text, type, Value("tuple" if type == "tuple" else "set", values, bare="" if type == "tuple" else "list")
+    )
 
 
 def _typed(text: str, type: AnswerType) -> Value:
     if type == "text":
-        value = read_text(text)
-        if not value.data:
-            raise Unreadable("no letters or digits")
-        return value
+        return _words(text)
     if type == "choice":
         choice = read_choice(text)
         if choice is None:
@@ -167,15 +171,39 @@ def _guessed(text: str) -> Value:
     time = read_time(plain)
     if time is not None:
         return time
+    if plain.casefold() in _MISSING:
+        raise Unreadable("it stands for a missing value")
+    if _SENTENCE.search(plain):
+        raise Unreadable("it is a sentence about the answer")
     if _NAME_OR_DATE.fullmatch(plain):
-        return read_text(text)
+        return _words(text)
     try:
         return _maths(text)
     except Unreadable:
         words = re.sub(r"\\(?:text\w*|mathrm|mathbf|emph)\s*\{([^{}]*)\}", r"\1", plain)
         if _MATHS.search(words) or not re.search(r"[^\W\d_]{2}", words):
             raise
-        return read_text(text)
+        return _words(text)
+
+
+def _words(text: str) -> Value:
+    value = read_text(text)
+    if not re.search(r"\w", value.data) or any(
+        unicodedata.category(sign) in ("Cs", "Cc") for sign in text if sign not in "\t\r\n"
+    ):
+        raise Unreadable("no letters or digits, or signs that cannot be written")
+    return value
+
+
+def nouns_of(value: Value) -> frozenset[str]:
+    """The words that count things in a gold, singular and in small letters.
+
+    >>> sorted(nouns_of(read_gold("5 red gizmos").value))
+    ['gizmo', 'red']
+    """
+    if value.kind in ("set", "tuple", "assignment"):
+        return frozenset().union(*map(nouns_of, value.data))
+    return frozenset(word for name, _ in value.unit.dimensions for word in name.split()[1:]) if value.unit else frozenset()
 
 
 def _as_type(value: Value, type: AnswerType) -> Value:
@@ -203,19 +231,22 @@ def _guess_kind(node: Any) -> Value:
     return Value("number" if node[0] == "num" else "expression", node)
 
 
-def _maths(text: str, *, loose_units: bool = False) -> Value:
+def _maths(text: str, *, loose_units: bool = False, things: frozenset[str] | None = None) -> Value:
     plain = unwrapped(text)
     if _PLAIN_NUMBER.fullmatch(plain):
         return _plain_number(plain)
     if len(plain) > MAX_ANSWER_CHARS:
         raise TooLarge(f"{len(plain):,} characters")
     tidy = unwrapped(tidied(plain))
+    meant = ambiguity(tidy if "–" not in plain and "—" not in plain else plain, is_gold=things is None)
+    if meant is not None:
+        raise Unreadable(meant)
     if tidy.count("$") >= 2 and tidy.count("$") % 2 == 0 and "\\$" not in tidy and not _are_prices(tidy):
         tidy = tidy.replace("$", " ")
     try:
-        return read_formulas(tokens_of(tidy), loose_units=loose_units)
+        return read_formulas(tokens_of(tidy), loose_units=loose_units, things=things)
     except Unreadable:
-        if _BEYOND.search(tidy):
+        if BEYOND.search(tidy) and is_plain_latex(tidy):
             return Value("expression", ("latex", tidy))
         raise
     except RecursionError:
@@ -245,21 +276,24 @@ def _as_json(raw: Any) -> str:
         raise DataError("the row has no gold")
     if isinstance(raw, tuple):
         raw = list(raw)
-    if isinstance(raw, Decimal):
+    if isinstance(raw, Decimal) and raw.is_finite():
         raw = str(raw)
-    numbers = isinstance(raw, float | int) and not isinstance(raw, bool)
-    if (numbers and raw != raw) or raw in (float("inf"), float("-inf")):
+    numbers = isinstance(raw, float | int | Decimal) and not isinstance(raw, bool)
+    if (numbers and raw != raw) or (numbers and abs(raw) == float("inf")):
         raise DataError(f"the gold is {raw!r}, which is no number")
     if not isinstance(raw, str | list) and not numbers:
         if isinstance(raw, bool):
             return json.dumps(str(raw))
         raise DataError(f"the gold is a {type(raw).__name__}, expected a number, a text or a list: {_short(raw)}")
     try:
-        return json.dumps(raw, default=str)
-    except ValueError as error:
+        return json.dumps(raw)
+    except (ValueError, TypeError) as error:
         raise DataError(f"the gold {_short(raw)} cannot be read: {error}") from None
 
 
 def _short(raw: Any) -> str:
-    text = repr(raw)
+    try:
+        text = repr(raw)
+    except ValueError:  # a number of more digits than Python writes out
+        return f"of the kind {type(raw).__name__}"
     return text if len(text) <= 120 else text[:117] + "..."

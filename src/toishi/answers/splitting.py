@@ -7,8 +7,7 @@ from collections.abc import Callable, Sequence
 from toishi.answers.tokens import Token, Unreadable
 
 Tokens = Sequence[Token]
-EQUAL = ("=", "approx", "equiv")
-_RELATIONS = frozenset((*EQUAL, "<", ">", "le", "ge", "lt", "gt", "ne", "in"))
+_RELATIONS = frozenset(("=", "approx", "equiv", "<", ">", "le", "ge", "lt", "gt", "ne", "in"))
 
 
 def is_separator(token: Token) -> bool:

@@ -2,20 +2,21 @@
 
 Decisions:
 1. Symbols are real. Values at a few fixed points can only refute; that two formulas are equal has to be proved by sympy.
-   Points at which one of the two is not real are passed over; where only positive ones are left, symbols are taken as positive.
+   Points at which neither is real are passed over; where only positive ones are left, symbols are taken as positive. Where one
+   of the two is real and the other is not (`\\ln|x|`, `\\ln x`) nothing is decided.
 2. Values are compared relative to their size, with 30 digits, so tiny and huge values differ as others do.
 3. What can be neither refuted nor proved is undecided.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from functools import lru_cache
 from typing import Any
 
 import sympy  # type: ignore[import-untyped]
 
+from toishi.answers.beyond import is_plain_latex, lost_parts
 from toishi.answers.comparing import Comparison
 from toishi.answers.grammar import Node
 from toishi.answers.reading import gold_from_json, read_answer
@@ -37,7 +38,7 @@ def compare(job: Mapping[str, Any]) -> dict[str, Any]:
     """
     gold = gold_from_json(job["gold"], job["type"])
     try:
-        answer = read_answer(job["answer"], gold)
+        answer = read_answer(job["answer"], gold, things=frozenset(job.get("things", ())))
         reason = Comparison(Symbolic(job["tolerance"]), job["unit"]).reason(gold.value, answer)
     except Undecided as error:
         return {"verdict": "undecided", "reason": str(error)}
@@ -64,22 +65,29 @@ class Symbolic:
         if gold == answer:
             return True
         first, second = to_sympy(gold), to_sympy(answer)
-        if first == second:
+        domains = [_bounds(tree) for tree in (gold, answer)]
+        if first == second and domains[0] == domains[1]:
             return True
         names = sorted(first.free_symbols | second.free_symbols, key=str)
         if not names:
             return self._equal_constants(first, second)
-        positive = False
+        positive = once = False
         seen = 0
         for values in _points(len(names)):
             at = dict(zip(names, values, strict=True))
-            pair = [_real(formula.subs(at)) for formula in (first, second)]
+            pair = [
+                _real(formula.subs(at)) if all(bound.subs(at).is_nonnegative for bound in bounds) else None
+                for formula, bounds in zip((first, second), domains, strict=True)
+            ]
             if None in pair:
+                once = once or pair != [None, None]
                 positive = positive or any(value < 0 for value in values)
                 continue
             seen += 1
             if not _near(pair[0], pair[1]):
                 return False
+        if once:
+            raise Undecided("one of the two is a real number where the other is none")
         if not seen:
             return self._complex_at_a_point(first, second, names)
         return _is_zero(first - second, names, positive=positive)
@@ -102,6 +110,8 @@ class Symbolic:
         for values in _points(len(names)):
             at = dict(zip(names, values, strict=True))
             pair = [_real(first.subs(at)), _real((factor * second).subs(at))]
+            if pair.count(None) == 1:
+                raise Undecided("one of the two is a real number where the other is none")
             if None not in pair and not _near(pair[0], pair[1]):
                 return False
         return _is_zero(first - factor * second, names, positive=False)
@@ -142,6 +152,8 @@ def to_sympy(node: Node) -> Any:
         return {"pi": sympy.pi, "e": sympy.E, "i": sympy.I, "oo": sympy.oo}[parts[0]]
     if kind == "latex":
         return _from_latex(parts[0])
+    if kind == "pow" and parts[1] == ("num", 0, 1):
+        return _power_of_zero(to_sympy(parts[0]))
     if kind == "call":
         return sympy.Function(parts[0], real=True)(*map(to_sympy, parts[1:]))
     if kind == "fn":
@@ -158,12 +170,29 @@ def to_sympy(node: Node) -> Any:
     raise Unreadable(f"{kind} has no value")
 
 
+def _bounds(node: Node) -> list[Any]:
+    """What must not be negative for a tree to be real: what stands with symbols under even roots and in logarithms."""
+    found = [bound for part in node[1:] if isinstance(part, tuple) for bound in _bounds(part)]
+    is_root = node[0] == "pow" and node[2][0] == "num" and node[2][2] % 2 == 0
+    if is_root or (node[0] == "fn" and node[1] in ("ln", "log", "lg")):
+        inside = to_sympy(node[1] if is_root else node[2])
+        found += [inside] if inside.free_symbols else []
+    return found
+
+
 def _power(base: Any, exponent: Any) -> Any:
     """Odd roots of negative numbers are the real ones."""
     odd_root = exponent.is_Rational and exponent.q % 2 == 1 and exponent.q > 1
     if odd_root and base.is_number and base.is_negative:
         return (-1) ** exponent.p * sympy.Pow(-base, exponent)
     return sympy.Pow(base, exponent)
+
+
+def _power_of_zero(base: Any) -> Any:
+    """1, unless the base is (or may be) 0 or infinite."""
+    if sympy.simplify(base).is_zero or base.has(sympy.oo, sympy.zoo, sympy.nan):
+        raise Unreadable("0^0")
+    return sympy.Integer(1)
 
 
 def _function(name: str, values: list[Any]) -> Any:
@@ -174,6 +203,8 @@ def _function(name: str, values: list[Any]) -> Any:
         return sympy.log(values[0]) if name == "ln" else sympy.log(values[0], 10)
     if name.startswith("arc") and name[3:] in inverse:
         return getattr(sympy, inverse[name[3:]])(*values)
+    if name in ("gcd", "lcm"):  # an unknown function of integers: sympy's own is that of polynomials
+        return sympy.Function(name, real=True)(*sorted(values, key=sympy.default_sort_key))
     known = {
         "abs": sympy.Abs,
         "floor": sympy.floor,
@@ -182,7 +213,7 @@ def _function(name: str, values: list[Any]) -> Any:
         "max": sympy.Max,
         "min": sympy.Min,
     }
-    plain = ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "exp", "gcd", "lcm", "arg")
+    plain = ("sin", "cos", "tan", "cot", "sec", "csc", "sinh", "cosh", "tanh", "exp", "arg")
     function = known.get(name) or (getattr(sympy, name) if name in plain else None)
     if function is None:
         raise Unreadable(f"{name} has no value")
@@ -190,12 +221,13 @@ def _function(name: str, values: list[Any]) -> Any:
 
 
 def _points(count: int) -> list[tuple[Any, ...]]:
-    """A few fixed points, all coordinates different: with both signs first, then with positive coordinates only."""
+    """A few fixed points, all coordinates different: with both signs, then negative, then positive ones only."""
     numbers = [sympy.Rational(text) for text in _POINTS]
     shifted = [
         tuple(numbers[(shift + place) % len(numbers)] + place // len(numbers) for place in range(count)) for shift in range(3)
     ]
-    return [*shifted, *(tuple(abs(number) + 1 for number in point) for point in shifted)]
+    negative = tuple(-abs(number) for number in shifted[0])
+    return [*shifted, negative, *(tuple(abs(number) + 1 for number in point) for point in shifted)]
 
 
 def _real(value: Any) -> Any:
@@ -235,14 +267,13 @@ def _without_logs(value: Any, *, force: bool) -> Any:
 def _from_latex(text: str) -> Any:
     from math_verify.parser import LatexExtractionConfig, parse  # type: ignore[import-untyped]
 
+    if not is_plain_latex(text):
+        raise Unreadable(f"{text!r} has parts that are no formula")
     found = parse(f"${text}$", [LatexExtractionConfig()], fallback_mode="no_fallback", parsing_timeout=0)
     formula = found[0] if found else None
     if not isinstance(formula, sympy.Expr):
         raise Unreadable(f"math-verify reads {text!r} as {formula!r}")
-    written = sympy.srepr(formula) + str(formula)
-    letters = re.sub(r"\\[A-Za-z]+", " ", text)
-    parts = {*re.findall(r"\d+", text), *re.findall(r"[A-Za-z]", letters)} - {"d", "e", "i"}
-    lost = sorted(part for part in parts if part not in written)
+    lost = lost_parts(text, sympy.srepr(formula) + str(formula))
     if lost:
         raise Unreadable(f"math-verify reads {text!r} as {formula}, without {', '.join(lost)}")
     real = {symbol: sympy.Symbol(symbol.name, real=True) for symbol in formula.free_symbols}

@@ -51,7 +51,8 @@ _POWER_RUN = re.compile(f"[{''.join(_POWERS)}]+")
 _VULGAR = re.compile("[¼-¾⅐-⅞]")
 _LAYOUT = re.compile(
     r"\\(?:left|right|bigl|bigr|Bigl|Bigr|biggl|biggr|Biggl|Biggr|big|Big|bigg|Bigg|displaystyle|textstyle|limits|nolimits"
-    r"|mathstrut|strut|phantom\{[^{}]*\}|normalsize|large|Large|small)(?![A-Za-z])[.]?"
+    r"|mathstrut|strut|phantom\{[^{}]*\}|normalsize|large|Large|small|bf|it|underline|(?:text)?color\{[A-Za-z]+\})(?![A-Za-z])"
+    r"(?:(?:(?<=left)|(?<=right))[.](?!\d))?|\\(?:blacksquare|square|checkmark|qed)\s*$"
 )
 _RENAMED = {
     **dict.fromkeys(("\\dfrac", "\\tfrac", "\\cfrac"), "\\frac"),
@@ -70,9 +71,8 @@ _RENAMED = {
     "\\to": "\\to",
 }
 _NAMES = re.compile("(?:" + "|".join(map(re.escape, sorted(_RENAMED, key=len, reverse=True))) + ")(?![A-Za-z])")
-_NAMES = re.compile("(?:" + "|".join(map(re.escape, sorted(_RENAMED, key=len, reverse=True))) + ")(?![A-Za-z])")
 _SPACES = re.compile(r"\\(?:[,;: ]|quad(?![A-Za-z])|qquad(?![A-Za-z])|(?:hspace|vspace)\*?\{[^{}]*\})|~")
-_MARKED = re.compile(r"[\\`*{_xX]")
+_MARKED = re.compile(r"[\\`*{_xX^]")
 _MARKDOWN = re.compile(r"(\*\*|__|`)(?=\S)(.+?)(?<=\S)\1", re.DOTALL)
 _DELIMITERS = (("$$", "$$"), ("$", "$"), ("\\(", "\\)"), ("\\[", "\\]"))
 
@@ -90,7 +90,10 @@ def tidied(text: str) -> str:
     text = text.replace("\\!", "").replace("\\\\", "\x02")
     text = _LAYOUT.sub("", text)
     text = _NAMES.sub(lambda match: _RENAMED[match[0]], text)
-    text = re.sub(r"(?<=\d)\{,\}(?=\d)", "", text).replace("{:}", ":")
+    text = re.sub(r"(?<=\d)\{,\}(?=\d{3}(?!\d))", "", text).replace("{:}", ":")
+    text = re.sub(r"\\(overline|bar|dot)\s*(\d)", r"\\\1{\2}", text)
+    text = re.sub(r"(?<=\d)\s*(?:\\deg(?![A-Za-z])|\^\s*(?:o(?![A-Za-z])|\{o\}))", r"^\\circ ", text)
+    text = re.sub(r"\\rm\s*(?=\{)", r"\\mathrm", text)
     text = re.sub(r"(?<=\d)\s*[xX]\s*(?=10\s*\^)", r"\\times ", text)
     text = _SPACES.sub(" ", text).replace("\x02", "\\\\")
     return " ".join(text.split())

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from fractions import Fraction
 from typing import Literal
 
+from toishi.answers.things import THINGS
 from toishi.answers.units import UNIT_NAMES
 
 MAX_TOKENS = 2000
@@ -56,9 +57,10 @@ _NAMED_SIGNS = {"<=": "le", ">=": "ge", "!=": "ne", "**": "^"}
 _HALF_DAY = re.compile(r"[ap]\.m\.?", re.IGNORECASE)
 _NUMBER = re.compile(
     r"""(?P<repeat>\d*\.\d*)\\(?:overline|bar|dot)\{(?P<period>\d+)\}
-    |(?P<grouped>\d{1,3}(?:,\d{3})+(?![\d])(?:\.\d+)?)
+    |(?P<round>\d*\.)\((?P<inside>\d+)\)
+    |(?P<grouped>\d{1,3}(?:,\d{3})+(?!\d)(?:\.\d+)?)
     |(?P<spaced>\d{1,3}(?:[ ]\d{3})+(?!\d)(?:\.\d+)?)
-    |(?P<plain>(?:\d+\.\d+|\d+\.(?![\w.])|\.\d+|\d+)(?:[eE][-+]?\d{1,4}(?![\d.A-Za-z{^]))?)""",
+    |(?P<plain>(?:\d+\.\d+|\d+\.(?=\s*(?:$|[,;)\]}]))|\.\d+|\d+)(?:[eE][-+]?\d{1,4}(?![\d.A-Za-z{^]))?)""",
     re.VERBOSE,
 )
 _COMMAND = re.compile(r"\\(?:[A-Za-z]+|[{}$%|#&_\\])")
@@ -123,11 +125,15 @@ def _number(text: str, place: int, spaced: bool, grouped: bool) -> tuple[list[To
     if match["grouped"] is not None and not grouped:
         digits = match[0].partition(",")[0]
         return [Token("number", digits, spaced, value=Fraction(digits))], place + len(digits)
+    if match["grouped"] is not None and re.match(r",\d", text[match.end() :]):
+        raise Unreadable(f"{match[0]!r} may be one number or several")
     if len(match[0]) > MAX_NUMBER_CHARS:
         raise TooLarge(f"a number of {len(match[0]):,} characters")
     groups = match.groupdict()
     if groups["repeat"] is not None:
         value = _repeating(groups["repeat"], groups["period"])
+    elif groups["round"] is not None:
+        value = _repeating(groups["round"], groups["inside"])
     else:
         if re.match(r"0\d", match[0]):
             raise Unreadable(f"a number that begins with 0: {match[0]!r}")
@@ -148,6 +154,8 @@ def _command(text: str, place: int, spaced: bool) -> tuple[list[Token], int]:
     name, end = match[0][1:], match.end()
     if name in _TEXT_COMMANDS:
         inside, end = _group(text, end)
+        if not text[end:].strip() and re.search(r"(?:^|[^.])\.\s*$", inside) and not re.search(r"[ap]\.m\.\s*$", inside, re.I):
+            inside = inside.rstrip()[:-1]  # the full stop of a sentence
         return _words(inside, spaced), end
     if name in ("begin", "end"):
         inside, end = _group(text, end)
@@ -158,7 +166,7 @@ def _command(text: str, place: int, spaced: bool) -> tuple[list[Token], int]:
         inside, end = _group(text, end)
         return [Token("command", f"bb {inside.strip()}", spaced)], end
     special = {"{": Token("open", "set{", spaced), "}": Token("close", "}set", spaced), "%": Token("sign", "%", spaced)}
-    special |= {"$": Token("sign", "$", spaced), "|": Token("sign", "|", spaced), "\\": Token("sign", "row", spaced)}
+    special |= {"$": Token("sign", "$", spaced), "|": Token("sign", "norm", spaced), "\\": Token("sign", "row", spaced)}
     return [special.get(name, Token("command", name, spaced))], end
 
 
@@ -202,7 +210,7 @@ def _letters(run: str, spaced: bool) -> list[Token]:
         return [Token("letter", run, spaced)]
     if run in FUNCTIONS or run in ("pi", "infty"):
         return [Token("command", run, spaced)]
-    if run.casefold() in WORDS or run in UNIT_NAMES or not _are_symbols(run):
+    if run.casefold() in WORDS or run in UNIT_NAMES or run in THINGS or not _are_symbols(run):
         return [Token("word", run, spaced)]
     return [Token("letter", letter, spaced and not place) for place, letter in enumerate(run)]
 

@@ -3,7 +3,9 @@
 Decisions:
 1. A unit is a factor and a product of base dimensions, so 0.06 m is 6 cm, and 6 cm is neither 6 m nor 6 cm^2.
 2. Money of different currencies, degrees and radians, and the scales of temperature are not converted into each other.
-3. A word that is no unit counts things (apples, students); it is a dimension of its own.
+3. A word that is no unit counts things (apples, students); it is a dimension of its own. In an answer it must be a common noun
+   (`things`), or a word of the gold or the question: nobody can list all words that change a number.
+5. Symbols are not folded: MHz is not mHz. `pound` may be weight or money, so it is a dimension of its own.
 4. A single letter is a unit only where it stands apart from its number (`6 m`) or upright (`6\\text{ m}`): `6m` is a product.
 """
 
@@ -12,6 +14,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from fractions import Fraction
+
+from toishi.answers.things import ORDINALS, thing_of
 
 Dimensions = tuple[tuple[str, int], ...]
 
@@ -31,6 +35,11 @@ class Unit:
     @property
     def is_degree(self) -> bool:
         return self.dimensions == (("degree", 1),)
+
+    @property
+    def is_ordinal(self) -> bool:
+        """`5th` is a place, not a number of things."""
+        return self.dimensions[:1] in {((f"thing {ending}", 1),) for ending in ORDINALS}
 
     @property
     def is_count(self) -> bool:
@@ -76,22 +85,35 @@ gal gallon | 3785411784/1000000000000 | m 3
 ha hectare | 10000 | m 2
 acre | 40468564224/10000000 | m 2
 N newton | 1 | kg m s -2
+kN kilonewton | 1000 | kg m s -2
 J joule | 1 | kg m 2 s -2
+MJ megajoule | 1000000 | kg m 2 s -2
+kWh | 3600000 | kg m 2 s -2
 kJ kilojoule | 1000 | kg m 2 s -2
 W watt | 1 | kg m 2 s -3
 kW kilowatt | 1000 | kg m 2 s -3
+mW milliwatt | 1/1000 | kg m 2 s -3
+MW megawatt | 1000000 | kg m 2 s -3
 Pa pascal | 1 | kg m -1 s -2
 kPa kilopascal | 1000 | kg m -1 s -2
+MPa megapascal | 1000000 | kg m -1 s -2
+atm | 101325 | kg m -1 s -2
 Hz hertz | 1 | s -1
 kHz kilohertz | 1000 | s -1
+MHz megahertz | 1000000 | s -1
+GHz gigahertz | 1000000000 | s -1
 V volt | 1 | kg m 2 s -3 A -1
+mV millivolt | 1/1000 | kg m 2 s -3 A -1
+kV kilovolt | 1000 | kg m 2 s -3 A -1
 A amp ampere | 1 | A
-C coulomb | 1 | A s
+mA | 1/1000 | A
+coulomb | 1 | A s
 ohm Ω | 1 | kg m 2 s -3 A -2
 K kelvin | 1 | K
 mol mole | 1 | mol
+rpm | 1/60 | thing_turn s -1
 mph | 1609344/3600000 | m s -1
-kmh kph | 1000/3600 | m s -1
+kmh kph kmph | 1000/3600 | m s -1
 degree degrees deg ° | 1 | degree
 rad radian | 1 | rad
 °C celsius | 1 | celsius
@@ -99,7 +121,7 @@ rad radian | 1 | rad
 $ dollar usd USD | 1 | money_dollar
 cent ¢ | 1/100 | money_dollar
 € euro EUR | 1 | money_euro
-£ pound GBP | 1 | money_pound
+£ GBP | 1 | money_pound
 pence penny | 1/100 | money_pound
 ¥ yen JPY | 1 | money_yen
 ₹ rupee INR | 1 | money_rupee
@@ -107,6 +129,7 @@ yuan RMB CNY | 1 | money_yuan
 bit | 1 | bit
 byte | 8 | bit
 unit | 1 | unit
+pound | 1 | thing_pound
 KB kilobyte | 8000 | bit
 MB megabyte | 8000000 | bit
 GB gigabyte | 8000000000 | bit
@@ -136,47 +159,27 @@ def _dimensions(parts: list[str]) -> Dimensions:
 _UNITS = _table()
 UNIT_NAMES = frozenset(name for name in _UNITS if len(name) > 1 and name != "in")
 SINGLE_LETTERS = frozenset(name for name in _UNITS if len(name) == 1 and name.isalpha())
-_OTHER_WORDS = """
-    is are was were be not no wrong right or and to plus minus times over mod modulo remainder with without base more less than
-    fewer at least most about approximately percent percentage per half halves quarter quarters third thirds hundred thousand
-    million billion trillion dozen squared cubed factorial if when but unless maybe perhaps possibly else otherwise where
-    divided multiplied square root by from of the a an i in on only except up down left all any some none each other
-    another am pm
-"""
-_NOT_THINGS = frozenset(_OTHER_WORDS.split())
-ORDINALS = frozenset(("st", "nd", "rd", "th"))
-NUMBER_WORDS = {
-    "dozen": 12,
-    "hundred": 100,
-    "thousand": 1000,
-    "million": 10**6,
-    "billion": 10**9,
-    "trillion": 10**12,
-}
+_WHOLE_WORDS = frozenset(name for name in _UNITS if len(name) > 3 and name.islower())
 PERCENT = frozenset(("%", "percent", "per cent", "pct"))
 
 
-def unit_of(text: str) -> Unit | None:
+def unit_of(text: str, things: frozenset[str] | None = None) -> Unit | None:
     """The unit that `text` names, or None. Words are joined by single spaces, powers are written `^2`.
+
+    things  words that may name things besides the common ones (small letters, singular); None: any that could
 
     >>> unit_of("cm").factor, unit_of("square meters").dimensions, unit_of("km/h") == unit_of("kilometers per hour")
     (Fraction(1, 100), (('m', 2),), False)
     >>> unit_of("km/h").dimensions == unit_of("mph").dimensions, unit_of("apples").is_count, unit_of("or more")
     (True, True, None)
+    >>> unit_of("gizmos", frozenset()), unit_of("gizmos", frozenset(("gizmo",))).is_count
+    (None, True)
     """
     found = _product(text)
-    if found is None:
-        words = text.casefold().split()
-        if not 1 <= len(words) <= 3 or not all(re.fullmatch(r"[^\W\d_]{2,}(?:-[^\W\d_]+)*", word) for word in words):
-            return None
-        if any(word in _NOT_THINGS for word in words) or (len(words) > 1 and words[0] in ORDINALS):
-            return None
-        found = (Fraction(1), ((f"thing {' '.join(_singular(word) for word in words)}", 1),))
-    return Unit(*found, text)
-
-
-def _singular(word: str) -> str:
-    return word[:-1] if word.endswith("s") and len(word) > 3 else word
+    if found is not None:
+        return Unit(*found, text)
+    named = thing_of(text, things)
+    return None if named is None else Unit(Fraction(1), ((f"thing {named}", 1),), text)
 
 
 def _product(text: str) -> tuple[Fraction, Dimensions] | None:
@@ -187,7 +190,7 @@ def _product(text: str) -> tuple[Fraction, Dimensions] | None:
         sign = 1 if place == 0 else -1
         words = _merged(re.split(r"[\s·*]+", part.strip(" ()")))
         for word, power in words:
-            known = _UNITS.get(word) or (_UNITS.get(word.casefold()) if len(word) > 2 else None)
+            known = _UNITS.get(word) or (_UNITS.get(word.casefold()) if word.casefold() in _WHOLE_WORDS else None)
             if known is None:
                 return None
             factor *= known[0] ** (sign * power)

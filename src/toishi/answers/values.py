@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 from toishi.answers.exact import canonical, symbols_of
@@ -16,6 +16,7 @@ Kind = Literal[
     "quantity",
     "set",
     "tuple",
+    "assignment",
     "interval",
     "equation",
     "relation",
@@ -25,6 +26,8 @@ Kind = Literal[
     "ratio",
     "text",
 ]
+
+Bare = Literal["", "list", "or", "signs"]
 
 INFINITE: Node = ("const", "oo")
 MINUS_INFINITE: Node = ("mul", ("num", -1, 1), ("const", "oo"))
@@ -45,19 +48,19 @@ class Value:
     """An answer of one kind.
 
     data   number, expression, percent (its value: 0.35 for 35%), quantity: a tree (see `grammar`);
-           set, tuple: Values;  interval: Pieces;  equation: (left, right) trees;  relation: (left - right, "<" or "<=") with
-           "0" on the other side;  choice: the letter;  time: seconds after midnight;
-           ratio: trees;  text: the normalised text
+           set, tuple, assignment (`x = 2, y = 3`): Values;  interval: Pieces;  equation: (left, right) trees;
+           relation: (left - right, "<" or "<=") with "0" on the other side;  choice: the letter;
+           time: seconds after midnight;  ratio: trees;  text: the normalised text
     unit   of a quantity
-    name   what was named: "x" for `x = 5`, "f(x)" for `f(x) = 2x`
-    bare   a set that was written as a list, without braces
+    name   what was named: "x" for `x = 5` and `x > 5`, "f(x)" for `f(x) = 2x`
+    bare   how a set without braces was written: "list" (1, 2), "or" (1 or 2), "signs" (plus or minus 1); "" with braces
     """
 
     kind: Kind
     data: Any
     unit: Unit | None = None
     name: str = ""
-    bare: bool = False
+    bare: Bare = ""
 
     @property
     def is_formula(self) -> bool:
@@ -72,13 +75,32 @@ class Value:
         return symbols_of(self.data[0]) | symbols_of(self.data[1]) if self.kind == "equation" else frozenset()
 
 
+def infinity(end: Node) -> int:
+    """1 for infinity, -1 for minus infinity, 0 for other ends."""
+    if end == ("const", "oo"):
+        return 1
+    return -1 if end[0] == "mul" and end[-1] == ("const", "oo") else 0
+
+
+def named_values(value: Value) -> dict[str, Value]:
+    """The values of an assignment or of a tuple with names, by their names; empty for other values.
+
+    >>> list(named_values(Value("assignment", (Value("number", ("num", 2, 1), name="x"),))))
+    ['x']
+    """
+    if value.kind not in ("assignment", "tuple") or not all(part.name and part.name != "matrix" for part in value.data):
+        return {}
+    found = {part.name: replace(part, name="") for part in value.data}
+    return found if len(found) == len(value.data) else {}
+
+
 def shown(value: Value) -> str:
     """A value as a person would type it.
 
     >>> shown(Value("set", (Value("number", ("num", 1, 2)), Value("number", ("num", 3, 1))), name="x"))
     'x = {0.5, 3}'
     """
-    name = f"{value.name} = " if value.name and value.name != "matrix" else ""
+    name = f"{value.name} = " if value.name and value.name != "matrix" and value.kind != "interval" else ""
     return name.replace("\\", "") + _shown_data(value)
 
 
@@ -91,7 +113,7 @@ def _shown_data(value: Value) -> str:
             return f"{shown_node(_times_hundred(data))}%"
         case "quantity":
             return f"{shown_node(data)} {value.unit.text if value.unit else ''}"
-        case "set":
+        case "set" | "assignment":
             return "{" + ", ".join(map(shown, data)) + "}"
         case "tuple":
             return "(" + ", ".join(map(shown, data)) + ")"

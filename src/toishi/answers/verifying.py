@@ -20,8 +20,9 @@ from typing import Any, Literal
 from toishi.answers.comparing import Comparison, NeedsSymbolic, Quick, UnitRule
 from toishi.answers.extracting import Extracted, Where, extract
 from toishi.answers.reading import Gold, read_answer
+from toishi.answers.things import words_of
 from toishi.answers.tokens import TooLarge, Unreadable
-from toishi.answers.values import shown
+from toishi.answers.values import Value, shown
 from toishi.errors import MissingExtraError
 from toishi.isolation.limits import Killed, Limits, NotStarted, Raised
 from toishi.isolation.pool import call_each
@@ -41,6 +42,7 @@ class Rules:
     unit       "required": a gold with a unit of measure or a percent sign needs one; "optional": it may be left out
     tolerance  how far off a number still counts, relative to the gold (0.01 is one per cent); 0 is exact
     letters    the letters of the choices that exist; empty: all
+    things     words of the question that may stand behind a number (see `things.words_of`)
     limit_s    seconds that one comparison of formulas may take
     memory_mb  MB that it may use
     """
@@ -49,6 +51,7 @@ class Rules:
     unit: UnitRule = "required"
     tolerance: float = 0.0
     letters: str = ""
+    things: frozenset[str] = frozenset()
     limit_s: float = 5.0
     memory_mb: int = 1024
 
@@ -94,7 +97,7 @@ def verify_group(gold: Gold, completions: Sequence[str], rules: Rules = Rules(),
 
     Raises MissingExtraError when formulas have to be compared and math-verify is not installed.
     """
-    found = [_quick(gold, extract(completion, where=rules.where, prefill=prefill), rules) for completion in completions]
+    found = [_found(gold, completion, rules, prefill) for completion in completions]
     waiting = list(dict.fromkeys(one.text for one in found if isinstance(one, _Waiting)))
     decided = _symbolic(gold, waiting, rules) if waiting else {}
     return [
@@ -111,6 +114,15 @@ def verify_group(gold: Gold, completions: Sequence[str], rules: Rules = Rules(),
     ]
 
 
+def _found(gold: Gold, completion: str, rules: Rules, prefill: str) -> Verdict | _Waiting:
+    """What is known of one completion. Whatever goes wrong in it leaves the others of the group alone."""
+    try:
+        return _quick(gold, extract(completion, where=rules.where, prefill=prefill), rules)
+    except Exception as error:
+        reason = f"could not compare: {type(error).__name__}: {_short(str(error))}"
+        return Verdict(verdict="undecided", gold_read=gold.shown, reason=reason)
+
+
 def _quick(gold: Gold, extracted: Extracted | None, rules: Rules) -> Verdict | _Waiting:
     if extracted is None:
         return Verdict(verdict="no_answer", gold_read=gold.shown, reason="no answer found")
@@ -123,7 +135,7 @@ def _judged(gold: Gold, extracted: Extracted, rules: Rules) -> Verdict | _Waitin
     text = extracted.text
     kept = _short(text)
     try:
-        answer = read_answer(text, gold, letters=rules.letters)
+        answer = read_answer(text, gold, letters=rules.letters, things=rules.things)
     except TooLarge as error:
         reason = f"too large to compare: {error}"
         return Verdict(verdict="undecided", gold_read=gold.shown, extracted=kept, reason=reason)
@@ -157,7 +169,8 @@ _lock = threading.Lock()
 
 
 def _symbolic(gold: Gold, texts: Sequence[str], rules: Rules) -> dict[str, tuple[Outcome, str]]:
-    keys = {text: (gold.source, gold.type, text, rules.unit, rules.tolerance, rules.limit_s) for text in texts}
+    things = {text: sorted(rules.things & words_of(text)) for text in texts}
+    keys = {text: (gold.source, gold.type, text, rules.unit, rules.tolerance, rules.limit_s, *things[text]) for text in texts}
     with _lock:
         known = {text: _remembered[key] for text, key in keys.items() if key in _remembered}
     new = [text for text in texts if text not in known]
@@ -168,7 +181,9 @@ def _symbolic(gold: Gold, texts: Sequence[str], rules: Rules) -> dict[str, tuple
     common = {"gold": gold.source, "type": gold.type, "unit": rules.unit, "tolerance": rules.tolerance}
     limits = Limits(wall_s=rules.limit_s, cpu_s=rules.limit_s + 1, memory_mb=rules.memory_mb)
     try:
-        answers = call_each(f"{SYMBOLIC}:compare", [common | {"answer": text} for text in new], limits=limits)
+        answers = call_each(
+            f"{SYMBOLIC}:compare", [common | {"answer": text, "things": things[text]} for text in new], limits=limits
+        )
     except NotStarted as error:
         return known | {text: ("undecided", str(error)) for text in new}
     fresh = {text: _outcome(answer) for text, answer in zip(new, answers, strict=True)}
@@ -193,7 +208,7 @@ def check_gold(gold: Gold) -> str | None:
     >>> from toishi.answers.reading import read_gold
     >>> check_gold(read_gold("7\\\\sqrt{3}"))
     """
-    if "latex" in repr(gold.value):
+    if _is_beyond(gold.value):
         try:
             (found,) = call_each(f"{SYMBOLIC}:read_latex", [gold.text], limits=Limits(wall_s=10.0))
         except NotStarted as error:
@@ -203,6 +218,13 @@ def check_gold(gold: Gold) -> str | None:
     try:
         own = read_answer(gold.text, gold)
         wrong = Comparison(Quick()).reason(gold.value, own)
-    except (Unreadable, TooLarge, NeedsSymbolic) as error:
+    except (ValueError, NeedsSymbolic, RecursionError) as error:
         return f"the gold {gold.text!r} is not right when it is the answer: {error or 'not readable as itself'}"
     return None if wrong is None else f"the gold {gold.text!r} is not right when it is the answer: {wrong}"
+
+
+def _is_beyond(value: Any) -> bool:
+    """Whether a formula that only math-verify reads is anywhere in a value."""
+    if isinstance(value, Value):
+        return _is_beyond(value.data)
+    return isinstance(value, tuple) and (value[:1] == ("latex",) or any(map(_is_beyond, value)))

@@ -9,11 +9,12 @@ from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
-from toishi.check import CheckReport
+from toishi.check import CheckReport, reasons
 from toishi.cli.attack_tables import print_attacks
 from toishi.display_tables import facts_table, number, plan_in_words, task_in_words, weights_in_words
 from toishi.explanation.render import one_line
 from toishi.forecast import Forecast
+from toishi.golds import GoldReadings
 from toishi.memory import MemoryEstimate
 from toishi.scoring import DryRunRow
 
@@ -23,6 +24,8 @@ def render(report: CheckReport, console: Console) -> None:
     console.print(_facts(report), highlight=False)
     for note in report.notes:
         console.print(Text(note, style="dim"))
+    for golds in report.golds:
+        _print_golds(golds, console)
     if report.dry_run:
         console.print(_heading("Rewards tried on made-up answers to: ", report.dry_run[0].prompt.shown))
         console.print(dry_run_table(report.dry_run), highlight=False)
@@ -39,7 +42,8 @@ def render(report: CheckReport, console: Console) -> None:
         console.print(memory_table(report.memory), highlight=False)
     for finding in report.findings:
         style = "bold red" if finding.level == "error" else "bold yellow"
-        console.print(Text.assemble("\n", (f"{finding.level} in {finding.part}: ", style), finding.message))
+        message = finding.message.removeprefix(f"{finding.part}: ")
+        console.print(Text.assemble("\n", (f"{finding.level} in {finding.part}: ", style), message))
     console.print(conclusion(report))
 
 
@@ -94,6 +98,8 @@ def _facts(report: CheckReport) -> Table:
     if report.rendered:
         longest = "" if report.longest_prompt is None else f"; the longest has {report.longest_prompt:,} tokens"
         rows["prompts"] = f"rendered: {report.rendered}{longest}"
+    if report.disk is not None:
+        rows["disk"] = f"checkpoints: {report.disk.words}"
     return facts_table(rows)
 
 
@@ -117,17 +123,37 @@ def dry_run_table(rows: Sequence[DryRunRow]) -> Table:
     """What the rewards pay for made-up answers to one real row: the right answer should be paid most."""
     table = _table()
     for row in rows:
-        reasons = "; ".join(score.reason for score in row.scores if score.reason)
-        table.add_row(number(row.reward), row.answer, Text(repr(one_line(row.text, 40))), Text(one_line(reasons, 60)))
+        said = Text(one_line(reasons(row.scores), 60))
+        table.add_row(number(row.reward), row.answer, Text(repr(one_line(row.text, 40))), said)
     return table
 
 
-def answers_table(answers: Sequence[tuple[str, float | None, bool]]) -> Table:
-    """Sampled answers with their rewards."""
+def answers_table(answers: Sequence[tuple[str, float | None, bool, str]]) -> Table:
+    """Sampled answers with their rewards and the reasons."""
     table = _table()
-    for text, reward, is_cut in answers:
-        table.add_row(number(reward), Text.assemble(one_line(text, 100), (" (cut)" if is_cut else "", "dim")))
+    for text, reward, is_cut, why in answers:
+        shown = Text.assemble(one_line(text, 100), (" (cut)" if is_cut else "", "dim"))
+        table.add_row(number(reward), shown.append(f"\n{one_line(why, 120)}", style="dim") if why else shown)
     return table
+
+
+def golds_table(found: GoldReadings) -> Table:
+    """Types with how many rows have them and the first of each, then the golds that are unlike the others."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    for column in ("read as", "rows", "for example", "read"):
+        table.add_column(column, justify="right" if column == "rows" else "left")
+    for first, count in found.types:
+        table.add_row(first.type, f"{count:,}", Text(first.raw), Text(one_line(first.shown, 40)))
+    return table
+
+
+def _print_golds(found: GoldReadings, console: Console) -> None:
+    console.print(_heading(f"How '{found.reward}' read the golds"))
+    console.print(golds_table(found), highlight=False)
+    for gold in found.odd:
+        console.print(Text(f"unlike the others: {gold.row}: {gold.raw} is read as {gold.type} {one_line(gold.shown, 40)}"))
+    if found.num_odd > len(found.odd):
+        console.print(Text(f"and {found.num_odd - len(found.odd):,} more"))
 
 
 def _table() -> Table:
@@ -150,7 +176,8 @@ def _print_forecast(report: CheckReport, found: Forecast, console: Console) -> N
         Text(
             f"Seen in {found.num_groups} groups of {found.group_size} answers, sampled as the first step would: "
             f"{found.mixed.value:.0%} of the groups are mixed (95% interval {low} to {high}: few groups), mean reward "
-            f"{number(found.reward_mean)}, {found.truncated:.0%} of the answers cut at the limit."
+            f"{number(found.reward_mean)}, {found.truncated:.0%} of the answers cut at the limit"
+            + ("." if report.readable is None else f", an answer could be read in {report.readable:.0%}.")
         )
     )
     if found.mixed_by_group_size:

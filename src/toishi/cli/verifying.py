@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from typing import Annotated, Any
 
 import typer
@@ -36,6 +36,9 @@ def verify(
     tolerance: Annotated[
         float, typer.Option(min=0.0, max=1.0, help="How far off a number counts, relative to the gold.")
     ] = 0.0,
+    question: Annotated[
+        str, typer.Option("--question", metavar="TEXT", help="The question: its words may stand behind a number.")
+    ] = "",
     limit_s: Annotated[float, typer.Option("--limit-s", min=0.05, help="Seconds that comparing formulas may take.")] = 5.0,
     as_json: AsJson = False,
 ) -> None:
@@ -46,7 +49,8 @@ def verify(
 
     Example:  toishi verify "12500" "So the total is \\boxed{12,500}." --json
     """
-    found = _verdict(gold, sys.stdin.read() if completion == "-" else completion, type, where, unit, tolerance, limit_s)
+    options = {"type": type, "where": where, "unit": unit, "tolerance": tolerance, "limit_s": limit_s}
+    found = _verdict(gold, sys.stdin.read() if completion == "-" else completion, options, question)
     record = {key: found[key] for key in KEYS}
     if as_json:
         print_json(record)
@@ -57,21 +61,21 @@ def verify(
         raise typer.Exit(UNDECIDED)
 
 
-def _verdict(gold: str, completion: str, type: str, where: str, unit: str, tolerance: float, limit_s: float) -> dict[str, Any]:
+def _verdict(gold: str, completion: str, options: dict[str, Any], question: str) -> dict[str, Any]:
     from toishi.answers.reading import read_gold
+    from toishi.answers.things import words_of
     from toishi.answers.verifying import check_gold, verify
     from toishi.errors import DataError
     from toishi.options import from_options
     from toishi.rewards.math import MathReward
 
-    options = {"type": type, "where": where, "unit": unit, "tolerance": tolerance, "limit_s": limit_s}
     reward = from_options(MathReward, options, where="verify")
     try:
         read = read_gold(gold, reward.type)
         problem = check_gold(read)
     except DataError as error:
         return _refused(str(error))
-    return _refused(problem) if problem else asdict(verify(read, completion, reward.rules))
+    return _refused(problem) if problem else asdict(verify(read, completion, replace(reward.rules, things=words_of(question))))
 
 
 def _refused(problem: str) -> dict[str, Any]:

@@ -151,6 +151,8 @@ def _explain(error: Any) -> str:
         return f"{where}: unknown key; {nearest(str(error['loc'][-1]), known)}"
     message = error["msg"].removeprefix("Value error, ")
     got = "" if isinstance(error.get("input"), dict | BaseModel) else f", got {error.get('input')!r:.100}"
+    if error["type"] == "bool_type":
+        got += "; write true or false"
     return f"{where}: {message}{got}" if where else message
 
 

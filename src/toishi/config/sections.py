@@ -70,7 +70,8 @@ class TaskConfig(OpenSection):
     """Where prompts come from: a task's name and that task's options."""
 
     name: str = Field(
-        default="sums", description="sums, json_keys, describe, file, hub or reasoning_gym; its options stand beside it"
+        default="sums",
+        description="sums, json_keys, describe, functions, implications, file, hub or reasoning_gym; options stand beside it",
     )
 
 

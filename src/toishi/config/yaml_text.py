@@ -3,7 +3,9 @@
 Decisions:
 1. A key that stands twice in one mapping is an error: the loader would keep the last one without a word.
 2. 1e-4 is a number (YAML 1.1 asks for 1.0e-4); "1e-4" in quotes stays text.
-3. Anchors may be used, but not inside themselves, and not to blow a short text up to a huge value.
+3. 1:30 is no number (YAML 1.1 reads 90): it is refused where it stands without quotes.
+4. Only true and false are booleans, as in YAML 1.2: `probe: off` is the word, where YAML 1.1 reads false without a word.
+5. Anchors may be used, but not inside themselves, and not to blow a short text up to a huge value.
 """
 
 from __future__ import annotations
@@ -14,14 +16,20 @@ from typing import Any
 import yaml
 
 MAX_NODES = 100_000
+_TAG = "tag:yaml.org,2002"
 
 
 class _Loader(yaml.SafeLoader):
-    """The safe loader with numbers such as 1e-4."""
+    """The safe loader with numbers such as 1e-4, and without booleans such as off."""
 
 
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in known if tag != f"{_TAG}:bool"]
+    for first, known in yaml.SafeLoader.yaml_implicit_resolvers.items()
+}
+_Loader.add_implicit_resolver(f"{_TAG}:bool", re.compile(r"(?:true|True|TRUE|false|False|FALSE)$"), list("tTfF"))
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
+    f"{_TAG}:float", re.compile(r"[-+]?([0-9]+[.]?[0-9]*|[.][0-9]+)[eE][-+]?[0-9]+$"), list("-+.0123456789")
 )
 
 
@@ -30,6 +38,8 @@ def read_yaml(text: str) -> Any:
 
     >>> read_yaml("lr: 1e-4")
     {'lr': 0.0001}
+    >>> read_yaml("{probe: off, tokens: false}")
+    {'probe': 'off', 'tokens': False}
     >>> read_yaml("seed: 1\\nname: a\\nseed: 2")
     Traceback (most recent call last):
     ...
@@ -58,6 +68,10 @@ def _check(node: yaml.Node, above: tuple[yaml.Node, ...], seen: list[int]) -> No
         raise ValueError(f"its anchors stand for more than {MAX_NODES:,} values; write out what is meant")
     if any(node is outer for outer in above):
         raise ValueError(f"the anchor of line {_line(node)} is used inside itself; write out what is meant")
+    if isinstance(node, yaml.ScalarNode) and ":" in node.value and node.tag in (f"{_TAG}:int", f"{_TAG}:float"):
+        raise ValueError(
+            f"line {_line(node)}: {node.value} would be read as a number of base 60; put it in quotes, or write it otherwise"
+        )
     if isinstance(node, yaml.MappingNode):
         _check_keys(node)
         children = [child for pair in node.value for child in pair]

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 
 from toishi.algorithms.apply import assign_advantages
-from toishi.algorithms.composing import composed
+from toishi.algorithms.composing import composed, sum_of
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.terms import Term
 from toishi.explanation.ledger import Ledger
@@ -94,7 +93,7 @@ def check_scores(rollouts: Sequence[Row], shard: str, ledger: Ledger) -> None:
             _check_score(row, score, f"rollouts/{shard}", ledger)
         parts = [score["contribution"] for score in row["scores"] if score["contribution"] is not None]
         failed = row["status"] == "failed" or any(_fails(score) for score in row["scores"])
-        expected = math.fsum(parts) if parts and not failed else None
+        expected = sum_of(parts, f"{place(row)}: its contributions") if parts and not failed else None
         ledger.close(f"rollouts/{shard}", place(row), "reward (sum of contributions)", row["reward"], expected)
 
 

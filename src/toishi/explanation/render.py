@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 from rich import box
@@ -13,7 +14,10 @@ from toishi.explanation.step import GroupView, MemberView, StepView
 from toishi.types import Score
 
 _MAX_REWARD_COLUMNS = 3
-_MIN_ANSWER_WIDTH = 16
+_MIN_ANSWER_WIDTH = 12
+_GAP = 2
+"""Characters between two columns."""
+_BESIDE = ("#", "reward", "advantage", "push", "tokens", "ended")
 _ENDED = {"completed": "itself", "truncated": "limit", "failed": "failed"}
 
 
@@ -62,19 +66,48 @@ def signless(value: float, form: str) -> str:
 
 
 def _table(group: GroupView, width: int) -> Table:
-    rewards = list(dict.fromkeys(score.reward for member in group.members for score in member.scores))
-    own_columns = rewards if len(rewards) <= _MAX_REWARD_COLUMNS else []
+    """Scores get the room that the numbers and the shortest answer leave: each reward a column if no word has to be broken."""
+    rest = [_cells_beside(member) for member in group.members]
+    taken = [max(map(len, column)) + _GAP for column in zip(_BESIDE, *rest, strict=True)]
+    room = width - sum(taken) - _MIN_ANSWER_WIDTH
+    scores = _score_columns(group.members, room)
     table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1), width=width)
     table.add_column("#", justify="right", no_wrap=True)
     table.add_column("answer", ratio=1, no_wrap=True, overflow="ellipsis", min_width=_MIN_ANSWER_WIDTH)
-    for name in own_columns or ["scores"]:
-        table.add_column(_reward_header(name, group.members), justify="right", overflow="fold")
-    for name in ("reward", "advantage", "push", "tokens"):
-        table.add_column(name, justify="right", no_wrap=True)
-    table.add_column("ended", no_wrap=True)
-    for member in group.members:
-        table.add_row(*_cells(member, own_columns), style=_style(member))
+    for (header, *cells), size in zip(scores, _shared(scores, room), strict=True):
+        natural = max(map(len, (*header.split("\n"), *cells)))
+        table.add_column(header, justify="right", overflow="fold", width=min(natural, size))
+    for name in _BESIDE[1:]:
+        table.add_column(name, justify="right" if name != "ended" else "left", no_wrap=True)
+    for place, (member, (number, *numbers)) in enumerate(zip(group.members, rest, strict=True), start=1):
+        cells = [number, one_line(member.answer, 400) or "(empty)", *(column[place] for column in scores), *numbers]
+        table.add_row(*map(Text, cells), style=_style(member))
     return table
+
+
+def _score_columns(members: Sequence[MemberView], room: int) -> list[list[str]]:
+    """Header and cells of the columns that show the scores: one for each reward, or one for all where that needs less room."""
+    rewards = list(dict.fromkeys(score.reward for member in members for score in member.scores))
+    columns = [[_reward_header(name, members), *(_score_cell(member.scores, name) for member in members)] for name in rewards]
+    needed = sum(_longest_word(column) + _GAP for column in columns)
+    if rewards and len(rewards) <= _MAX_REWARD_COLUMNS and (needed <= room or len(rewards) == 1):
+        return columns
+    return [["scores", *(_all_scores(member.scores) for member in members)]]
+
+
+def _shared(columns: Sequence[Sequence[str]], room: int) -> list[int]:
+    """The width of each column: its longest word, and an equal part of what is left over."""
+    words = [_longest_word(column) for column in columns]
+    left = max(0, room - sum(words) - _GAP * len(words)) // len(words)
+    return [word + left for word in words]
+
+
+def _longest_word(texts: Sequence[str]) -> int:
+    """
+    >>> _longest_word(["style\\n×0.5", "1 (levelled, pays 0.2)"])
+    10
+    """
+    return max((len(word) for text in texts for word in text.split()), default=0)
 
 
 def _reward_header(name: str, members: Sequence[MemberView]) -> str:
@@ -82,19 +115,16 @@ def _reward_header(name: str, members: Sequence[MemberView]) -> str:
     return f"{name}\n×{weights.pop():g}" if len(weights) == 1 else name
 
 
-def _cells(member: MemberView, own_columns: Sequence[str]) -> list[Text]:
-    scores = [_score_cell(member.scores, name) for name in own_columns] or [_all_scores(member.scores)]
-    cells = [
+def _cells_beside(member: MemberView) -> list[str]:
+    """The cells besides answer and scores."""
+    return [
         str(member.member),
-        one_line(member.answer, 400) or "(empty)",
-        *scores,
         _number(member.reward, ".3f"),
         _advantage(member.advantage),
         _number(None if member.weight_sum is None else -member.weight_sum, "+.4f"),
         str(member.num_tokens),
         _ENDED[member.status],
     ]
-    return [Text(cell) for cell in cells]
 
 
 def _score_cell(scores: Sequence[Score], name: str) -> str:
@@ -105,7 +135,9 @@ def _score_cell(scores: Sequence[Score], name: str) -> str:
         return "failed" if any(score.status == "failed" for score in mine) else "-"
     uses = {score.use.replace("_", " ") for score in mine} - {"counted"}
     notes = [f"{len(mine)} parts"] * (len(mine) > 1) + sorted(uses)
-    return f"{sum(values):.3g}" + (f" ({', '.join(notes)})" if notes else "")
+    if uses & {"capped", "levelled"}:
+        notes.append(f"pays {signless(math.fsum(score.contribution or 0.0 for score in mine), '.3g')}")
+    return signless(sum(values), ".3g") + (f" ({', '.join(notes)})" if notes else "")
 
 
 def _all_scores(scores: Sequence[Score]) -> str:

@@ -20,10 +20,10 @@ Change a rule in the recipe:
 
 ```yaml
 health:
-  actions: {truncation: "off", reward_drop: stop}   # warn, stop or off
-  limits: {clipping: 0.5}                           # the number in the column "limit"
+  actions: {truncation: off, reward_drop: stop}   # warn, stop or off
+  limits: {clipping: 0.5}                         # the number in the column "limit"
   max_failed_share: 0.5
-  max_sampler_gap: null                             # null = by precision
+  max_sampler_gap: null                           # null = by precision
 ```
 
 | rule | action | watches | limit | within |

@@ -52,7 +52,8 @@ def heldout_flat(history: History, limit: float) -> str | None:
         return None
     if training.difference < 0.25 * (before.mean("reward/std") or 0.0):
         return None
-    lags = heldout.difference < 0.25 * training.difference and training.after > curve[-1].interval[1]
+    interval = curve[-1].interval  # None with few prompts: then nothing lies clearly beyond it
+    lags = interval is not None and heldout.difference < 0.25 * training.difference and training.after > interval[1]
     if not lags and not heldout.is_beyond(-3):
         return None
     return (

@@ -139,8 +139,21 @@ def failed_rewards(history: History, _: float) -> str | None:
         if limit is None:
             limit, key = history.config.health.max_failed_share, "health.max_failed_share"
         if answers and failed / answers > limit:
-            return f"reward '{name}' failed on {failed:.0f} of {answers:.0f} answers ({key} is {limit:g})"
+            kinds = _failure_kinds(history.latest, name)
+            return f"reward '{name}' failed on {failed:.0f} of {answers:.0f} answers{kinds} ({key} is {limit:g})"
     return None
+
+
+def _failure_kinds(latest: Window, name: str) -> str:
+    """How often it failed in which way, most often first; empty where no kinds are told apart.
+
+    >>> _failure_kinds(Window([{"rewards/a/failed": 6, "rewards/a/failed/raised": 1, "rewards/a/failed/timed_out": 5}]), "a")
+    ': 5 timed_out, 1 raised'
+    """
+    prefix = f"rewards/{name}/failed/"
+    found = {key.removeprefix(prefix): latest.total(key) for key in latest.rows[-1] if key.startswith(prefix)}
+    ranked = sorted(((kind, count) for kind, count in found.items() if count), key=lambda item: -item[1])
+    return ": " + ", ".join(f"{count:.0f} {kind}" for kind, count in ranked) if ranked else ""
 
 
 def pays_length(history: History, limit: float) -> str | None:

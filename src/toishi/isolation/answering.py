@@ -17,6 +17,7 @@ from typing import Any
 from toishi.isolation.values import decode, encode, read_frame, write_frame
 
 MAX_QUESTION_BYTES = 1 << 28
+MAX_WORDS = 300
 
 
 def main() -> None:
@@ -36,18 +37,19 @@ def main() -> None:
         try:
             reply = {"value": encode(_answer(question, module, objects), lambda value: _kept(value, objects))}
         except BaseException as error:  # SystemExit is an exception of the program like any other
-            reply = {"raised": [type(error).__name__, _words(error)]}
+            reply = {"raised": [kind.__name__ for kind in type(error).__mro__][:20], "arguments": _arguments(error)}
         write_frame(answers, reply)
 
 
 def _kept(value: Any, objects: list[Any]) -> list[Any]:
     objects.append(value)
-    return [len(objects) - 1, type(value).__name__[:100]]
+    return [len(objects) - 1, type(value).__name__[:100], callable(value)]
 
 
 def _answer(question: dict[str, Any], module: types.ModuleType, objects: list[Any]) -> Any:
     if "load" in question:
-        exec(compile(Path(question["load"]).read_text(encoding="utf-8"), question["load"], "exec"), module.__dict__)
+        source = Path(question["load"]).read_text(encoding="utf-8-sig", errors="surrogatepass")
+        exec(compile(source, question["load"], "exec", dont_inherit=True), module.__dict__)
         return None
     if "name" in question:
         return getattr(module, question["name"])
@@ -58,8 +60,11 @@ def _answer(question: dict[str, Any], module: types.ModuleType, objects: list[An
     return target(*arguments, **named)
 
 
-def _words(error: BaseException) -> str:
+def _arguments(error: BaseException) -> list[Any]:
+    """What the exception was made of, if that is plain and short; else its text."""
+    if all(type(part) in (str, int, float, bool, type(None)) for part in error.args) and len(repr(error.args)) < MAX_WORDS:
+        return list(error.args)
     try:
-        return str(error)[:300]
+        return [str(error)[:MAX_WORDS]]
     except BaseException:  # an exception whose own text raises
-        return ""
+        return []

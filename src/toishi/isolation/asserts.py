@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Sequence
+from collections.abc import Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +23,7 @@ from toishi.isolation.programs import Program
 from toishi.isolation.sandbox import Running, slots
 
 MAX_RESULTS_BYTES = 1 << 20
+RESULT_BYTES = 5_000  # a reason of 400 characters, escaped, and what is around it
 _HERE = Path(__file__).parent
 
 
@@ -56,12 +58,15 @@ def run_asserts(
     tests: Sequence[tuple[str, str]],
     *,
     setup: str = "",
+    theirs: Collection[str] = (),
     limits: Limits,
     sandbox: Sandbox,
     readable: tuple[str, ...] = (),
 ) -> TestReport:
     """Runs named Python tests, (name, code), against the Python program `source`; the limits hold for all of them together.
 
+    setup     Python that runs before each test
+    theirs    names of Python's (such as sum) that the tests mean the program's own of
     readable  absolute paths that both sides may read besides the system's
 
     Raises NotStarted if a sandbox does not start.
@@ -73,26 +78,40 @@ def run_asserts(
     [('one', True), ('two', True)]
     """
     listed = [{"name": name, "code": code} for name, code in tests]
-    spec = {"program": "program.py", "setup": setup, "tests": listed, "max_bytes": limits.output_bytes}
+    spec = {"program": "program.py", "setup": setup, "theirs": [*theirs], "tests": listed, "max_bytes": limits.output_bytes}
     asking = _side("checking", "main('tests.json')", {"tests.json": json.dumps(spec)}, sandbox, readable)
     answering = _side("answering", "main()", {"program.py": source}, sandbox, readable)
-    questions_out, questions_in = os.pipe()
-    answers_out, answers_in = os.pipe()
-    with (
-        slots(),
-        Running(answering, limits=limits, kind=sandbox.kind, stdin=questions_out, stdout=answers_in) as program,
-        Running(
-            asking, limits=limits, kind=sandbox.kind, stdin=answers_out, stdout=questions_in, kept_errors=MAX_RESULTS_BYTES
-        ) as checker,
-        ThreadPoolExecutor(1) as thread,
-    ):
-        ending = thread.submit(program.finish)
+    results_bytes = MAX_RESULTS_BYTES + sum(len(json.dumps(name)) + RESULT_BYTES for name, _ in tests)
+    with slots(), ExitStack() as stack:
+        ends = [end for pair in (os.pipe(), os.pipe()) for end in pair]
+        unused = stack.enter_context(_closing(ends))
+        questions_out, questions_in, answers_out, answers_in = ends
+        unused -= {questions_out, answers_in}
+        program = stack.enter_context(
+            Running(answering, limits=limits, kind=sandbox.kind, stdin=questions_out, stdout=answers_in)
+        )
+        unused.clear()
+        checker = stack.enter_context(
+            Running(asking, limits=limits, kind=sandbox.kind, stdin=answers_out, stdout=questions_in, kept_errors=results_bytes)
+        )
+        ending = stack.enter_context(ThreadPoolExecutor(1)).submit(program.finish)
         try:
             written = checker.finish()
         finally:
             program.stop("finished")
         ended = ending.result()
     return _report(written.stderr, written.limit, None if ended.over == "finished" else ended.limit)
+
+
+@contextmanager
+def _closing(ends: Sequence[int]) -> Iterator[set[int]]:
+    """The descriptors that nobody has taken over yet; those still in the set at the end are closed."""
+    unused = set(ends)
+    try:
+        yield unused
+    finally:
+        for end in unused:
+            os.close(end)
 
 
 def _side(module: str, call: str, files: dict[str, str], sandbox: Sandbox, readable: tuple[str, ...]) -> Program:

@@ -14,9 +14,11 @@ Decisions:
 
 from __future__ import annotations
 
+import grp
 import json
 import math
 import os
+import pwd
 import resource
 import shutil
 import signal
@@ -30,6 +32,7 @@ from toishi.isolation import namespaces, syscalls
 
 POLL_S = 0.002
 SWEEP_LIMIT_S = 5.0
+FIRST_USER, USERS = 40_000, 20_000  # below 65,536: containers often map no more
 ON_LINUX = sys.platform == "linux"
 
 
@@ -59,8 +62,20 @@ def _say(status_fd: int, line: dict[str, Any]) -> None:
 
 
 def _plain_user(kind: str) -> int | None:
-    """A user of no one's for this run, if we are root and may become another."""
-    return 40000 + os.getpid() % 20000 if kind == "plain" and os.getuid() == 0 else None
+    """A user of no one's for this run, if we are root and may become another: without a name and without a process."""
+    if kind != "plain" or os.getuid() != 0:
+        return None
+    taken = {user.pw_uid for user in pwd.getpwall()} | {group.gr_gid for group in grp.getgrall()}
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            taken.add(folder.stat().st_uid)
+    number = os.getpid()  # other runs begin elsewhere
+    for _ in range(USERS):
+        user = FIRST_USER + number % USERS
+        if user not in taken:
+            return user
+        number = int.from_bytes(os.urandom(4), "big")
+    raise OSError(f"no free user found between {FIRST_USER} and {FIRST_USER + USERS}")
 
 
 def _write_files(files: dict[str, str], folder: str, user: int | None) -> None:
@@ -153,6 +168,8 @@ def _drop_rights(user: int | None) -> None:
         os.setresgid(user, user, user)
         os.setresuid(user, user, user)
     syscalls.drop_capabilities()
+    syscalls.join_new_keyring()
+    syscalls.refuse_calls()
 
 
 def _wait(program: int, deadline: float, stopped: list[int]) -> tuple[int | None, resource.struct_rusage | None]:

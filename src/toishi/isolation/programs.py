@@ -2,7 +2,8 @@
 
 Decisions:
 1. A program sees the system's programs and libraries, Python as toishi runs it, and what its owner names; read-only. It sees no
-   home folder, no data, no code of the project.
+   home folder, no data, no code of the project. Of /usr and of a Python's folder it sees only what belongs to a system or to
+   a Python: projects lie in /usr/src/app, or in the folder of their environment.
 2. Its environment is empty but for a path, a language, and one thread for each numerical library.
 """
 
@@ -12,6 +13,7 @@ import json
 import os
 import shutil
 import sys
+import sysconfig
 import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -24,9 +26,10 @@ from toishi.isolation.limits import Limits
 Kind = Literal["namespaces", "bubblewrap", "plain"]
 """How a program is held: by namespaces of our own, by bubblewrap's, or by limits alone."""
 BOX = "/box/work"
+_PARTS = ("bin", "sbin", "lib", "lib32", "lib64", "libx32", "libexec")
 SYSTEM_PLACES = (
-    *("/usr", "/bin", "/sbin", "/lib", "/lib32", "/lib64", "/libx32", "/nix/store"),
-    *("/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime"),
+    *(f"{folder}/{part}" for folder in ("/usr", "", "/usr/local") for part in _PARTS),
+    *("/usr/include", "/usr/share", "/nix/store", "/etc/alternatives", "/etc/ld.so.cache", "/etc/localtime"),
 )
 _BOOT = (
     "import sys, types; package = types.ModuleType('toishi'); package.__path__ = [sys.argv[1]]; "
@@ -78,17 +81,24 @@ class Outcome:
 def readable_places(extra: tuple[str, ...] = ()) -> list[str]:
     """The places that a program may read, none inside another; links are listed as such.
 
-    >>> "/usr" in readable_places()
-    True
+    >>> "/usr/bin" in readable_places(), "/usr" in readable_places()
+    (True, False)
     """
-    own = [sys.prefix, sys.base_prefix, str(Path(sys.executable).resolve().parent), *extra]
-    wanted = [*SYSTEM_PLACES, *(os.path.abspath(place) for place in own)]
+    wanted = [*(os.path.abspath(place) for place in extra), *SYSTEM_PLACES, *_python_places()]
     found: list[str] = []
-    for place in wanted:
-        inside = any(Path(place).is_relative_to(other) for other in found if not os.path.islink(other))
-        if os.path.lexists(place) and not inside:
+    for place in sorted(filter(os.path.lexists, dict.fromkeys(wanted)), key=len):
+        if not any(Path(place).is_relative_to(other) for other in found if not os.path.islink(other)):
             found.append(place)
     return found
+
+
+def _python_places() -> list[str]:
+    """Where Python and its packages lie; of an environment's own folder only these."""
+    paths = sysconfig.get_paths()
+    own = [*(paths[name] for name in ("scripts", "stdlib", "platstdlib", "purelib", "platlib")), f"{sys.prefix}/pyvenv.cfg"]
+    own += [f"{sys.base_prefix}/bin", f"{sys.base_prefix}/lib", os.path.dirname(sys.executable)]
+    places = [os.path.abspath(place) for place in own]
+    return [*places, *(os.path.realpath(place) for place in places), os.path.dirname(os.path.realpath(sys.executable))]
 
 
 @contextmanager

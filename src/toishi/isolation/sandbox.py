@@ -13,6 +13,7 @@ import os
 import selectors
 import shutil
 import signal
+import socket
 import subprocess
 import tempfile
 import threading
@@ -67,30 +68,37 @@ class Running:
         kept_errors: int = KEPT_ERRORS,
     ) -> None:
         self._limits, self._kept_errors = limits, kept_errors
-        self._folder = tempfile.mkdtemp(prefix="toishi-run-") if kind == "plain" else None
         self._unsent = memoryview(b"" if stdin is not None else program.stdin.encode("utf-8", "surrogatepass"))
-        self._status_end, status_write = os.pipe()
+        self._folder: str | None = None
+        given = [descriptor for descriptor in (stdin, stdout) if descriptor is not None]
+        opened: list[int] = []
         try:
+            self._folder = tempfile.mkdtemp(prefix="toishi-run-") if kind == "plain" else None
+            self._status_end, status_write = opened = _ends()
+            errors = _ends() if stdin is not None else None  # two programs that talk: what this one says there is the result
+            opened += errors or []
             with spec_file(program, limits, self._folder or BOX) as spec:
                 self._process = subprocess.Popen(
                     jail_command(kind, program, limits, spec.fileno(), status_write),
                     bufsize=0,
                     stdin=subprocess.PIPE if stdin is None else stdin,
                     stdout=subprocess.PIPE if stdout is None else stdout,
-                    stderr=subprocess.PIPE,
+                    stderr=subprocess.PIPE if errors is None else errors[1],
                     env={"PATH": os.defpath, "LANG": "C.UTF-8"},
                     cwd="/",
                     pass_fds=[spec.fileno(), status_write],
                     start_new_session=True,
                 )
+            opened.remove(self._status_end)
+            if errors is not None:
+                opened.remove(errors[0])
+            self._errors_end = os.fdopen(errors[0], "rb", 0) if errors is not None else self._process.stderr
         except (OSError, ValueError) as error:
-            os.close(self._status_end)
             self._remove_folder()
             raise NotStarted(f"the sandbox did not start: {error}") from error
         finally:
-            for descriptor in (status_write, stdin, stdout):
-                if descriptor is not None:
-                    os.close(descriptor)
+            for descriptor in (*given, *opened):
+                os.close(descriptor)
         self._start = time.monotonic()
         self._output, self._errors, self._status = bytearray(), bytearray(), bytearray()
         self._error_bytes = 0
@@ -101,7 +109,7 @@ class Running:
 
     def __exit__(self, *_: object) -> None:
         self._end()
-        for pipe in (self._process.stdin, self._process.stdout, self._process.stderr):
+        for pipe in (self._process.stdin, self._process.stdout, self._errors_end):
             if pipe is not None:
                 pipe.close()
         os.close(self._status_end)
@@ -125,7 +133,7 @@ class Running:
 
     def _register(self, selector: selectors.BaseSelector) -> None:
         selector.register(self._status_end, selectors.EVENT_READ, self._take_status)
-        for pipe, take in ((self._process.stdout, self._take_output), (self._process.stderr, self._take_error)):
+        for pipe, take in ((self._process.stdout, self._take_output), (self._errors_end, self._take_error)):
             if pipe is not None:
                 selector.register(pipe, selectors.EVENT_READ, take)
         if self._process.stdin is not None:
@@ -243,6 +251,11 @@ class Running:
         if os.path.lexists(folder):  # rights taken away, or folders thousands deep; neither command follows links below
             for words in (["chmod", "-R", "u+rwx"], ["rm", "-rf"]):
                 subprocess.run([*words, "--", folder], stderr=subprocess.DEVNULL, check=False)
+
+
+def _ends() -> list[int]:
+    """[to read, to write]: of a socket, which no other process of the user can open by /proc, as it can a pipe."""
+    return [end.detach() for end in socket.socketpair()]
 
 
 def _memory_bytes(pid: int) -> int:

@@ -1,8 +1,9 @@
 """Plain values between a program and its tests: written as JSON by one side, rebuilt from plain types by the other.
 
 Decisions:
-1. Only exact plain types are rebuilt, so an object that calls itself equal to everything arrives as a list, a dict or a handle,
-   never as itself. A subclass arrives as what it is based on.
+1. Only plain types are rebuilt, so an object that calls itself equal to everything arrives as a list, a dict or a handle, never
+   as itself. A subclass arrives as what it is based on. Counter, OrderedDict, deque, named tuples, dates, times and durations
+   arrive as such, made anew from their parts.
 2. Anything else becomes a handle: a number by which the other side may ask for attributes and calls, and nothing more.
 3. A frame is a length and JSON. Whoever reads one says how long it may be.
 """
@@ -10,7 +11,9 @@ Decisions:
 from __future__ import annotations
 
 import json
+from collections import Counter, OrderedDict, deque, namedtuple
 from collections.abc import Callable
+from datetime import date, datetime, time, timedelta
 from decimal import Decimal
 from fractions import Fraction
 from itertools import islice
@@ -19,7 +22,9 @@ from typing import IO, Any
 MAX_ITERATED = 100_000
 _SAFE_INT = 2**53
 _VIEWS: tuple[type, ...] = (type({}.keys()), type({}.values()), type({}.items()))
-_SEQUENCES: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset"}
+_SEQUENCES: dict[type, str] = {tuple: "tuple", set: "set", frozenset: "frozenset", deque: "deque"}
+_DICTS: dict[type, str] = {Counter: "Counter", OrderedDict: "OrderedDict"}
+_TIMES: dict[type, str] = {datetime: "datetime", date: "date", time: "time"}  # a datetime is a date too: it comes first
 
 
 class FrameError(Exception):
@@ -60,9 +65,13 @@ def encode(value: Any, handle: Callable[[Any], Any]) -> Any:
     if atom is not value or isinstance(value, str | bool | int | float | None):
         return atom
     if isinstance(value, dict):
-        return {"dict": [[encode(key, handle), encode(item, handle)] for key, item in dict.items(value)]}
+        kind = _DICTS.get(type(value), "dict")
+        return {kind: [[encode(key, handle), encode(item, handle)] for key, item in dict.items(value)]}
     if isinstance(value, list):
         return [encode(item, handle) for item in list.__iter__(value)]
+    if isinstance(value, tuple) and isinstance(fields := getattr(type(value), "_fields", None), tuple):
+        parts = [encode(item, handle) for item in tuple.__iter__(value)]
+        return {"named": [type(value).__name__, [str(field) for field in fields], {"tuple": parts}]}
     for base, name in _SEQUENCES.items():
         if isinstance(value, base):
             return {name: [encode(item, handle) for item in base.__iter__(value)]}  # type: ignore[attr-defined]
@@ -91,7 +100,9 @@ def _atom(value: Any) -> Any:
         return {"fraction" if isinstance(value, Fraction) else "decimal": str(value)}
     if isinstance(value, range):
         return {"range": [value.start, value.stop, value.step]}
-    return value
+    if type(value) is timedelta:
+        return {"timedelta": [value.days, value.seconds, value.microseconds]}
+    return {_TIMES[type(value)]: value.isoformat()} if type(value) in _TIMES else value
 
 
 _DECODERS: dict[str, Callable[[Any], Any]] = {
@@ -102,7 +113,15 @@ _DECODERS: dict[str, Callable[[Any], Any]] = {
     "fraction": Fraction,
     "decimal": Decimal,
     "range": lambda parts: range(*parts),
+    "timedelta": lambda parts: timedelta(*parts),
+    "datetime": datetime.fromisoformat,
+    "date": date.fromisoformat,
+    "time": time.fromisoformat,
 }
+
+
+_MAKERS: dict[str, Callable[[Any], Any]] = {name: base for base, name in _SEQUENCES.items()} | {"iterator": iter}
+_PAIRED: dict[str, Callable[[Any], Any]] = {"dict": dict, "Counter": Counter, "OrderedDict": OrderedDict}
 
 
 def decode(message: Any, from_handle: Callable[[Any], Any]) -> Any:
@@ -125,11 +144,13 @@ def _decoded(message: Any, from_handle: Callable[[Any], Any]) -> Any:
     ((kind, body),) = message.items()
     if kind == "handle":
         return from_handle(body)
-    if kind == "dict":
-        return {_decoded(key, from_handle): _decoded(item, from_handle) for key, item in body}
+    if kind in _PAIRED:
+        return _PAIRED[kind]({_decoded(key, from_handle): _decoded(item, from_handle) for key, item in body})
+    if kind == "named":
+        name, fields, parts = body
+        return namedtuple(name, fields)(*_decoded(parts, from_handle))
     if kind in _DECODERS:
         return _DECODERS[kind](body)
-    makers: dict[str, Callable[[Any], Any]] = {"tuple": tuple, "set": set, "frozenset": frozenset, "iterator": iter}
-    if kind not in makers:
+    if kind not in _MAKERS:
         raise ValueError(f"a kind {kind!r}")
-    return makers[kind]([_decoded(item, from_handle) for item in body])
+    return _MAKERS[kind]([_decoded(item, from_handle) for item in body])

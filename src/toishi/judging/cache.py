@@ -4,7 +4,8 @@ Decisions:
 1. The key is a digest of everything that can change the reply: the model, where it runs, the whole call with its repeat, and
    how it is asked. The server's key is not part of it.
 2. One SQLite file in WAL mode: several processes may use it at once, and one that is killed loses at most the reply it was
-   writing. No reply is worth a failed step, so a cache that cannot be used is as good as none, and `problem` says so.
+   writing. No reply is worth a failed step or a long wait: a cache that cannot be used, or that another process holds for
+   longer than `BUSY_TIMEOUT_S`, is left alone until `close`, and `problem` says so.
 3. Every entry carries a checksum. One that does not match is not there; the next reply replaces it. A file that is no database
    is renamed aside and begun again.
 4. Failures are never kept: `put` takes replies only.
@@ -29,6 +30,7 @@ from toishi.judging.base import JudgeCall, JudgeReply
 
 MAX_ENTRIES = 1_000_000
 _TRIM_EVERY = 1000
+BUSY_TIMEOUT_S = 1.0
 _LAYOUT = 1
 _TABLE = "CREATE TABLE IF NOT EXISTS replies (digest TEXT PRIMARY KEY, reply TEXT NOT NULL, sha256 TEXT NOT NULL, made_s REAL)"
 
@@ -63,6 +65,7 @@ class ReplyCache:
     def __init__(self, path: Path, *, max_entries: int = MAX_ENTRIES) -> None:
         self.path = path
         self.problem = ""
+        self._is_given_up = False
         self._max_entries = max_entries
         self._puts = 0
         self._lock = threading.Lock()
@@ -76,7 +79,7 @@ class ReplyCache:
         text, checksum = rows[0]
         if not isinstance(text, str) or _checksum(digest, text) != checksum:
             return None
-        return JudgeReply(**json.loads(text), cached=True)
+        return _reply_in(text)
 
     def put(self, digest: str, reply: JudgeReply) -> None:
         """Keeps a reply; when this returns, another process can read it and a kill does not lose it."""
@@ -94,6 +97,7 @@ class ReplyCache:
                 with suppress(sqlite3.Error):
                     self._connection.close()
             self._connection = None
+            self._is_given_up = False
 
     def _trim(self) -> None:
         self._run(
@@ -104,22 +108,28 @@ class ReplyCache:
     def _run(self, statement: str, values: tuple[Any, ...]) -> list[tuple[Any, ...]]:
         """The rows, or none with `problem` set; a file that is no database is set aside and the statement run once more."""
         with self._lock:
-            for _ in range(2):
+            for _ in range(0 if self._is_given_up else 2):
                 try:
                     return self._opened().execute(statement, values).fetchall()
                 except (sqlite3.OperationalError, OSError) as error:
-                    self.problem = f"the cache of replies {self.path} cannot be used ({error}): every question is asked again"
+                    self._give_up(f"the cache of replies {self.path} cannot be used ({error}): every question is asked again")
                     return []
                 except sqlite3.DatabaseError:
                     self._set_aside()
-            self.problem = f"the cache of replies {self.path} is damaged and could not be replaced: delete it"
+            if not self._is_given_up:
+                self._give_up(f"the cache of replies {self.path} is damaged and could not be replaced: delete it")
             return []
+
+    def _give_up(self, problem: str) -> None:
+        self.problem = problem
+        self._is_given_up = True
 
     def _opened(self) -> sqlite3.Connection:
         if self._connection is None:
             self.path.parent.mkdir(parents=True, exist_ok=True)
             # isolation_level None: every statement is its own transaction
-            connection = sqlite3.connect(self.path, timeout=30, check_same_thread=False, isolation_level=None)
+            connection = sqlite3.connect(self.path, timeout=BUSY_TIMEOUT_S, check_same_thread=False, isolation_level=None)
+            connection.text_factory = lambda kept: kept.decode("utf-8", "replace")  # damaged text fails its checksum
             try:
                 connection.execute("PRAGMA journal_mode = WAL")
                 connection.execute("PRAGMA synchronous = NORMAL")
@@ -128,6 +138,7 @@ class ReplyCache:
                 connection.close()
                 raise
             self._connection = connection
+            self.problem = ""
         return self._connection
 
     def _set_aside(self) -> None:
@@ -139,6 +150,24 @@ class ReplyCache:
             damaged = Path(f"{self.path}{ending}")
             with suppress(OSError):
                 os.replace(damaged, f"{damaged}.damaged")
+
+
+def _reply_in(text: str) -> JudgeReply | None:
+    """The reply of a row; None for a row that was written in another form (by another version)."""
+    try:
+        kept = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    if not isinstance(kept, dict) or set(kept) != {"text", "finish_reason", "probabilities"}:
+        return None
+    said, finish, found = kept["text"], kept["finish_reason"], kept["probabilities"]
+    if not isinstance(said, str) or finish not in ("stop", "length") or not (found is None or _are_probabilities(found)):
+        return None
+    return JudgeReply(text=said, finish_reason=finish, probabilities=found, cached=True)
+
+
+def _are_probabilities(found: object) -> bool:
+    return isinstance(found, dict) and all(type(p) in (int, float) and 0 <= p <= 1.001 for p in found.values())
 
 
 def _checksum(digest: str, text: str) -> str:

@@ -7,7 +7,8 @@ Decisions:
 3. Probabilities are sums over the listed spellings of a choice ("7", " 7"). A server lists the likeliest tokens only: a choice
    that is not listed counts as 0, which is refused when the unlisted choices together could weigh more than a tenth of the
    listed.
-4. One answer is asked for. Another number of answers, an answer that is no text, or a body that is no JSON is a bad reply.
+4. One answer is asked for. Another number of answers, an answer that is no text, or a body that is no JSON is a bad reply. So
+   is a log-prob that is none (NaN, infinite, above 0 by more than rounding): nothing is guessed from it.
 """
 
 from __future__ import annotations
@@ -26,6 +27,8 @@ from toishi.types import FinishReason
 TOP_LOGPROBS = 20
 FEWER_LOGPROBS = 5
 MAX_UNLISTED_SHARE = 0.1
+MAX_TOKEN_COUNT = 10**12
+ROUNDING = 1e-3
 _CHARS_PER_TOKEN = 3
 _WORDS = {"json_schema": "response_format", "max_completion_tokens": "max_tokens"}
 _UNKNOWN_MODEL = re.compile(r"model.{0,200}(not found|not exist|unknown|not served|not available)|pinned to", re.I | re.S)
@@ -115,8 +118,10 @@ def estimated_tokens(call: JudgeCall) -> int:
 def read_answer(content: bytes, call: JudgeCall, options: JudgeOptions) -> Answer:
     """What the body of a successful response says. Raises TryFailed when it says nothing usable, JudgeRefused when
     probabilities are wanted and the server gives none."""
-    body = _json_object(content)
+    body = json_object(content)
     choices = body.get("choices")
+    if not choices and body.get("error"):
+        raise TryFailed("server_error", f"the server answered with an error (in a 200): {error_words(body['error'])}")
     if not isinstance(choices, list) or len(choices) != 1 or not isinstance(choices[0], dict):
         count = len(choices) if isinstance(choices, list) else "no list of"
         raise TryFailed("bad_reply", f"the server gave {count} answers, expected one")
@@ -125,12 +130,14 @@ def read_answer(content: bytes, call: JudgeCall, options: JudgeOptions) -> Answe
     if not isinstance(message, dict) or not isinstance(message.get("content") or "", str):
         raise TryFailed("bad_reply", f"the answer holds no text: {str(choice)[:200]}")
     if message.get("refusal") or choice.get("finish_reason") == "content_filter":
-        said = message.get("refusal") or "content filter"
-        raise TryFailed("refused", f"the judge refused to answer: {said!s:.200}", retried=False)
+        said = error_words(message.get("refusal") or "content filter")
+        raise TryFailed("refused", f"the judge refused to answer: {said}", retried=False)
     text = message.get("content") or ""
     finish: FinishReason = "length" if choice.get("finish_reason") == "length" else "stop"
     if not text.strip():
         raise TryFailed("empty", _why_empty(message, finish))
+    if any("\ud800" <= character <= "\udfff" for character in text):
+        raise TryFailed("bad_reply", f"the reply holds half a character, which no text can: {text[:80]!r}")
     probabilities = _probabilities(choice, call, options) if _wants_probabilities(call, options) else None
     text = "" if probabilities is not None else text.lstrip().removeprefix(call.prefix) if call.prefix else text
     prompt, completion = _usage(body)
@@ -142,19 +149,29 @@ def read_answer(content: bytes, call: JudgeCall, options: JudgeOptions) -> Answe
 def usage_in(content: bytes) -> tuple[int | None, int | None]:
     """Prompt and reply tokens that a body counts, also when its answer cannot be used; None where it counts none."""
     try:
-        return _usage(_json_object(content))
+        return _usage(json_object(content))
     except TryFailed:
         return None, None
 
 
 def token_count(usage: object, name: str) -> int | None:
-    """A count in the server's `usage`; None when there is none.
+    """A count in the server's `usage`; None when there is none that can be true.
 
     >>> token_count({"prompt_tokens": 12}, "prompt_tokens"), token_count(None, "prompt_tokens")
     (12, None)
     """
     count = usage.get(name) if isinstance(usage, dict) else None
-    return count if isinstance(count, int) and count >= 0 else None
+    return count if type(count) is int and 0 <= count <= MAX_TOKEN_COUNT else None
+
+
+def error_words(error: object) -> str:
+    """What an error of a server says, on one line of at most 400 characters.
+
+    >>> error_words({"message": "no such\\nthing", "code": 5}), error_words({"code": 5}), error_words("")
+    ('no such thing', '{"code": 5}', 'no further words')
+    """
+    said = error.get("message") if isinstance(error, dict) and isinstance(error.get("message"), str) else error
+    return " ".join((said if isinstance(said, str) else json.dumps(said)).split())[:400] or "no further words"
 
 
 def _wants_probabilities(call: JudgeCall, options: JudgeOptions) -> bool:
@@ -167,11 +184,14 @@ def _max_tokens(call: JudgeCall, options: JudgeOptions) -> int:
     return 2 if _wants_probabilities(call, options) and begun else call.max_tokens
 
 
-def _json_object(content: bytes) -> dict[str, Any]:
+def json_object(content: bytes) -> dict[str, Any]:
+    """The JSON object that a body is. Raises TryFailed for any other."""
     if not content.strip():
         raise TryFailed("empty", "the server sent an empty body")
     try:
         body = json.loads(content)
+    except RecursionError:
+        raise TryFailed("bad_reply", "the server sent JSON that is nested too deep to be read") from None
     except ValueError:
         shown = content[:80].decode("utf-8", "replace")
         raise TryFailed("bad_reply", f"the server sent something that is no JSON: {shown!r}") from None
@@ -200,8 +220,11 @@ def _probabilities(choice: Mapping[str, Any], call: JudgeCall, options: JudgeOpt
             f"the server of model '{options.model}' gave no log-probs, and judge.probabilities is true. Set it to false, or "
             "use a server that gives log-probs in chat completions (vLLM and llama.cpp do)"
         )
+    _check_numbers(tokens)
     listed = _listed(tokens[_start(tokens, call.prefix) :])
     found = {choice: math.fsum(p for token, p in listed if token.strip() == choice) for choice in call.choices}
+    if math.fsum(found.values()) > 1 + ROUNDING:
+        raise TryFailed("bad_reply", f"the probabilities of the choices add up to more than 1: {_shown(found)}")
     unlisted = sum(p == 0 for p in found.values()) * min(p for _, p in listed)
     if unlisted > MAX_UNLISTED_SHARE * math.fsum(found.values()):
         raise TryFailed(
@@ -214,11 +237,20 @@ def _probabilities(choice: Mapping[str, Any], call: JudgeCall, options: JudgeOpt
 
 
 def _is_token(token: object) -> bool:
-    entries = [token, *(token.get("top_logprobs") or [])] if isinstance(token, dict) else [token]
-    return all(
-        isinstance(entry, dict) and isinstance(entry.get("token"), str) and isinstance(entry.get("logprob"), int | float)
-        for entry in entries
-    )
+    return isinstance(token, dict) and isinstance(token.get("token"), str) and token.get("logprob") is not None
+
+
+def _check_numbers(tokens: Sequence[Mapping[str, Any]]) -> None:
+    """Raises TryFailed unless every entry is a text with the logarithm of a probability."""
+    for token in tokens:
+        others = token.get("top_logprobs") or []
+        for entry in (token, *others) if isinstance(others, list) else (others,):
+            if not _is_token(entry) or not _is_logprob(entry["logprob"]):
+                raise TryFailed("bad_reply", f"the server sent a log-prob that is none: {str(entry)[:200]}")
+
+
+def _is_logprob(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and -1e300 < value <= ROUNDING
 
 
 def _start(tokens: Sequence[Mapping[str, Any]], prefix: str) -> int:

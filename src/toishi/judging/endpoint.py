@@ -7,7 +7,11 @@ Decisions:
    at once: calls under way are cancelled and later ones raise the same error until `close`.
 3. The same question asked twice at a time is sent once, where there is a cache: the second waits for the first's reply.
 4. Sampled replies get a seed made from the call, so a server that honours it answers equal questions equally.
-5. The key is read from the environment when the client is made, is kept nowhere else, and is cut out of every message.
+5. The key is read from the environment when the client is made, is kept nowhere else, and is cut out of every text that leaves
+   this module (replies, failures, refusals), before a reply is cached. What cannot be seen in a failure's words is escaped.
+6. Whatever goes wrong with one call in a way that nobody foresaw is a failure of that call: a long run is worth more. Only a
+   refusal, an interrupt and the end of the process pass.
+7. One `ask` works on a few calls at a time, not on a task for each: an interrupt ends a hundred thousand calls at once.
 """
 
 from __future__ import annotations
@@ -19,7 +23,7 @@ import time
 import weakref
 from collections.abc import Awaitable, Sequence
 from dataclasses import replace
-from typing import Any, TypeVar
+from typing import TypeVar
 
 from toishi.judging import systemone
 from toishi.judging.base import JudgeCall, JudgeFailure, JudgeRefused, JudgeReply, Usage
@@ -28,17 +32,21 @@ from toishi.judging.chat_request import (
     Answer,
     TryFailed,
     estimated_tokens,
-    names_unknown_model,
+    json_object,
     read_answer,
     rejected_field,
     request_of,
     usage_in,
 )
-from toishi.judging.connection import Connection
+from toishi.judging.connection import Closed, Connection
 from toishi.judging.judge_options import JudgeOptions
-from toishi.judging.limits import pause_s, retry_after_s
+from toishi.judging.limits import pause_s
+from toishi.judging.refusals import said_in, status_failure
+from toishi.judging.server_key import printable
 
 T = TypeVar("T")
+_WORKERS_PER_SLOT = 4  # most of them wait: for a slot, a pause, the cache
+_CLOSED = JudgeFailure(kind="no_connection", message="the judge was closed before the answer came")
 _PROBE = JudgeCall(messages=({"role": "user", "content": "Name one digit from 1 to 9."},), max_tokens=8)
 _DIGITS = tuple("123456789")
 _REMEDIES = {
@@ -78,7 +86,10 @@ class EndpointJudge:
         if self._refused is not None:
             raise self._refused
         connection = self._open()
-        return connection.run(self._ask_all(connection, calls))
+        try:
+            return connection.run(self._ask_all(connection, calls))
+        except Closed:
+            return [_CLOSED] * len(calls)
 
     def usage(self) -> Usage:
         """Totals since the judge was made; tokens and cost of failed tries included, where the server counted them."""
@@ -88,7 +99,10 @@ class EndpointJudge:
         """Asks one small question, past the cache. Raises JudgeRefused with what was tried, what came back and a remedy."""
         probe = replace(_PROBE, choices=_DIGITS) if self.options.probabilities else _PROBE
         connection = self._open()
-        said = connection.run(self._tries(connection, probe, "check"))
+        try:
+            said = connection.run(self._guarded(connection, self._tries(connection, probe, "check")))
+        except Closed:
+            said = _CLOSED
         if isinstance(said, JudgeFailure) and said.kind not in ("empty", "bad_reply" if probe.choices else "empty"):
             remedy = _REMEDIES.get(said.kind, "Mend judge.base_url or judge.model")
             raise JudgeRefused(f"the judge {self.name} does not answer: {said.message}. {remedy}")
@@ -113,9 +127,17 @@ class EndpointJudge:
             return self._connection
 
     async def _ask_all(self, connection: Connection, calls: Sequence[JudgeCall]) -> list[JudgeReply | JudgeFailure]:
-        tasks = [asyncio.ensure_future(self._ask_one(connection, call)) for call in calls]
+        said: dict[int, JudgeReply | JudgeFailure] = {}
+        left = iter(enumerate(calls))
+
+        async def work() -> None:
+            for place, call in left:
+                said[place] = self._counted(await self._guarded(connection, self._ask_one(connection, call)))
+
+        workers = min(len(calls), _WORKERS_PER_SLOT * self.options.concurrency)
+        tasks = [asyncio.ensure_future(work()) for _ in range(workers)]
         try:
-            return list(await asyncio.gather(*tasks))
+            await asyncio.gather(*tasks)
         except JudgeRefused as error:
             self._refused = error
             raise
@@ -123,21 +145,36 @@ class EndpointJudge:
             for task in tasks:
                 task.cancel()
             await asyncio.gather(*tasks, return_exceptions=True)
+        return [said[place] for place in range(len(calls))]
 
     async def _ask_one(self, connection: Connection, call: JudgeCall) -> JudgeReply | JudgeFailure:
         asked = {"model": self.options.model, "base_url": self.options.base_url, "seed": self.options.seed}
         asked |= {"continues": self.options.continues, "probabilities": self.options.probabilities}
         digest = digest_of(call, asked)
         if connection.cache is None:
-            return self._counted(await self._tries(connection, call, digest))
+            return await self._tries(connection, call, digest)
         async with connection.lock_of(digest):
-            found = connection.cache.get(digest)
-            if found is None:
+            said: JudgeReply | JudgeFailure | None = await connection.cached(digest)
+            if said is None:
                 said = await self._tries(connection, call, digest)
                 if isinstance(said, JudgeReply):
-                    connection.cache.put(digest, said)
-                return self._counted(said)
-        return self._counted(found)
+                    await connection.keep(digest, said)
+            return said
+
+    async def _guarded(self, connection: Connection, asking: Awaitable[JudgeReply | JudgeFailure]) -> JudgeReply | JudgeFailure:
+        """Its outcome without the key; a failure where an exception that nobody foresaw comes out of it."""
+        try:
+            said = await asking
+        except JudgeRefused as error:
+            raise JudgeRefused(printable(connection.cutter.cut(str(error)))) from None
+        except Exception as error:
+            problem = f"the call could not be handled ({type(error).__name__}: {error})"
+            if isinstance(error, UnicodeEncodeError) and error.reason == "surrogates not allowed":
+                problem = "the question holds half a character, which cannot be sent"
+            said = JudgeFailure(kind="bad_reply", message=problem)
+        if isinstance(said, JudgeFailure):
+            return replace(said, message=printable(connection.cutter.cut(said.message)))
+        return said
 
     def _counted(self, said: JudgeReply | JudgeFailure) -> JudgeReply | JudgeFailure:
         cached = isinstance(said, JudgeReply) and said.cached
@@ -157,7 +194,8 @@ class EndpointJudge:
                     failure = error
                 else:
                     slot.tokens = min(slot.tokens, (answer.prompt_tokens or 0) + (answer.completion_tokens or 0)) or slot.tokens
-                    return JudgeReply(text=answer.text, finish_reason=answer.finish_reason, probabilities=answer.probabilities)
+                    text = connection.cutter.cut(answer.text)
+                    return JudgeReply(text=text, finish_reason=answer.finish_reason, probabilities=answer.probabilities)
             spent_s += time.monotonic() - begun
             pause = pause_s(failed, key=key, retry_after_s=failure.retry_after_s)
             if not failure.retried or failed > self.options.retries:
@@ -185,10 +223,10 @@ class EndpointJudge:
             try:
                 content = await self._within(limit_s, connection.send(request))
             except openai.APIStatusError as error:
-                if error.status_code in (400, 422) and (name := rejected_field(_said(error), request, dropped)):
+                if error.status_code in (400, 422) and (name := rejected_field(said_in(error), request, dropped)):
                     self._drop(name)
                     continue
-                raise self._status_failure(error, connection) from None
+                raise status_failure(error, self.options) from None
             break
         prompt, completion = usage_in(content)
         self._spend(prompt or 0, completion or 0)
@@ -204,12 +242,10 @@ class EndpointJudge:
         import openai
 
         try:
-            body = await self._within(limit_s, connection.decide(systemone.PATH, systemone.decision_of(call, self.options)))
+            content = await self._within(limit_s, connection.decide(systemone.PATH, systemone.decision_of(call, self.options)))
         except openai.APIStatusError as error:
-            raise self._status_failure(error, connection) from None
-        except ValueError as error:
-            raise TryFailed("bad_reply", f"the server sent something that is no JSON ({error})") from None
-        answer = systemone.read_decision(body, call)
+            raise status_failure(error, self.options) from None
+        answer = systemone.read_decision(json_object(content), call)
         self._spend(answer.prompt_tokens or 0, answer.completion_tokens or 0)
         return answer
 
@@ -223,6 +259,8 @@ class EndpointJudge:
         except (TimeoutError, openai.APITimeoutError):
             raise TryFailed("timed_out", f"no whole answer within {limit_s:g} s") from None
         except openai.APIConnectionError as error:
+            if isinstance(error.__cause__, TryFailed):  # from the HTTP client, wrapped by some versions of openai
+                raise error.__cause__ from None
             raise TryFailed("no_connection", self._connection_words(error)) from None
 
     def _spend(self, prompt: int, completion: int) -> None:
@@ -241,38 +279,6 @@ class EndpointJudge:
             return f"the connection to {self.options.base_url} broke off before the answer was whole ({cause})"
         return f"no connection to {self.options.base_url} ({cause or error})"
 
-    def _key_remedy(self) -> str:
-        if self.options.key_env is None:
-            return "Name the environment variable that holds the key as judge.key_env"
-        return f"Put a valid key into the environment variable {self.options.key_env}"
-
-    def _status_failure(self, error: Any, connection: Connection) -> Exception:
-        """What a status means: JudgeRefused where no repeat can help, else the failed try."""
-        status, said = int(error.status_code), connection.without_key(_said(error))
-        if status in (401, 403):
-            return JudgeRefused(f"key rejected by {self.options.base_url} ({status}): {said}. {self._key_remedy()}")
-        if status == 402 or error.code == "insufficient_quota":
-            return JudgeRefused(f"the quota at {self.options.base_url} is used up ({status}): {said}")
-        if status == 404 or (status in (400, 422) and (error.code == "model_not_found" or names_unknown_model(said))):
-            return JudgeRefused(
-                f"{self.options.base_url} has no model '{self.options.model}', or is no OpenAI-style address ({status}): {said}"
-                ". Mend judge.model (the server lists its models at /models) or judge.base_url (it mostly ends in /v1)"
-            )
-        if status == 429:
-            after = retry_after_s(error.response.headers.get("retry-after"))
-            return TryFailed("rate_limited", f"too many requests (429): {said}", retry_after_s=after)
-        if status in (408, 409, 425) or status >= 500:
-            after = retry_after_s(error.response.headers.get("retry-after"))
-            return TryFailed("server_error", f"the server failed ({status}): {said}", retry_after_s=after)
-        return TryFailed("refused", f"the server refuses this question ({status}): {said}", retried=False)
-
 
 def _times(tries: int) -> str:
     return "1 try" if tries == 1 else f"{tries} tries"
-
-
-def _said(error: Any) -> str:
-    """What the server said of a failure, on one line."""
-    message = error.body.get("message") if isinstance(error.body, dict) else None
-    text = message if isinstance(message, str) else error.response.text
-    return " ".join(text.split())[:400] or "no further words"

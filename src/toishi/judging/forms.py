@@ -50,7 +50,7 @@ def score_form(scale: Scale, form: Form = "json") -> ReplyForm:
     """
     ask = _ask_for_score(scale)
     if form == "rating":
-        last = f"end with the score, from Rating: [[{scale.low:g}]] to Rating: [[{scale.high:g}]]."
+        last = f"write the score on a last line of its own, from Rating: [[{scale.low:g}]] to Rating: [[{scale.high:g}]]."
         return ReplyForm(words=f"{ask}\nExplain it in one or two sentences, then {last}")
     if form == "last_line":
         return ReplyForm(words=f"{ask}\nExplain it in one or two sentences, then write the score alone on the last line.")
@@ -91,7 +91,7 @@ def verdicts_form(count: int) -> ReplyForm:
     line = '{"verdicts": [{"criterion": 1, "evidence": "words copied from the answer", "met": true or false}, ...]}'
     words = (
         f"Give a verdict on each criterion, in their order: {count} in all. When a criterion is met, copy as evidence the "
-        'exact words of the answer that show it; when it is not, the evidence is "".\n'
+        'exact and whole words of the answer that show it; when it is not, the evidence is "".\n'
         f"Reply with one JSON object and nothing else, in this form:\n{line}"
     )
     verdict: dict[str, Any] = {

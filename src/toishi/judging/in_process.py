@@ -6,7 +6,8 @@ Decisions:
    (Which calls share a padded batch may move log-probs in their last digits; `batch_rows: 1` rules that out.)
 3. The probability of a choice is exact: the sum over every way to spell it in tokens, with or without a blank before it. Where
    one choice begins another ("1" and "10"), the longer one's share is taken off the shorter one's.
-4. A JSON schema is not enforced here; the question says the form in words.
+4. A question that the tokenizer cannot take is a failure of that call alone.
+5. A JSON schema is not enforced here; the question says the form in words.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from toishi.engines.torch import TorchEngine
 from toishi.judging.base import JudgeCall, JudgeFailure, JudgeReply, Usage
 from toishi.judging.cache import digest_of, open_cache
 from toishi.judging.judge_options import JudgeOptions
+from toishi.judging.server_key import printable
 from toishi.policy.capabilities import capabilities, position_limit
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import load_model
@@ -97,10 +99,16 @@ class InProcessJudge:
         return self._model
 
     def _answers(self, model: _Model, calls: Mapping[str, JudgeCall]) -> dict[str, JudgeReply | JudgeFailure]:
-        prompts = {digest: model.prompt_ids(call) for digest, call in calls.items()}
         said: dict[str, JudgeReply | JudgeFailure] = {}
-        words: dict[Sampling, list[str]] = {}
+        prompts: dict[str, tuple[int, ...]] = {}
         for digest, call in calls.items():
+            try:
+                prompts[digest] = model.prompt_ids(call)
+            except Exception as error:
+                problem = printable(f"the question cannot be made into tokens ({type(error).__name__}: {error})")
+                said[digest] = JudgeFailure(kind="bad_reply", message=problem)
+        words: dict[Sampling, list[str]] = {}
+        for digest, call in ((digest, calls[digest]) for digest in prompts):
             problem = model.too_long(len(prompts[digest]) + (1 if call.choices else call.max_tokens))
             if problem:
                 said[digest] = JudgeFailure(kind="refused", message=problem)

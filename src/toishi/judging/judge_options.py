@@ -88,6 +88,8 @@ class JudgeOptions:
                 raise ConfigError(f"judge.{name}: {kind}; remove it{'' if self.is_server else ', or give judge.base_url'}")
         if self.cache == "":
             raise ConfigError("judge.cache: an empty path; expected true, false or the path of a file")
+        if not self.model.isprintable():
+            raise ConfigError(f"judge.model: {self.model!r} holds a line break or another character that no name has")
         if self.base_url is not None:
             _check_address(self.base_url)
             object.__setattr__(self, "base_url", self.base_url.rstrip("/"))
@@ -110,6 +112,13 @@ def judge_options(options: Mapping[str, Any], *, where: str) -> JudgeOptions:
 
 
 def _check_address(base_url: str) -> None:
+    if any(sign in base_url for sign in "@?#"):  # checked first, and not shown: it may be a password
+        raise ConfigError(
+            "judge.base_url: it holds a name, a password, a query or a fragment (one of @ ? #), which would be written into "
+            "the record; put the key into an environment variable and name that as judge.key_env"
+        )
+    if not base_url.isprintable() or " " in base_url:
+        raise ConfigError(f"judge.base_url: {base_url!r} holds a blank, a line break or another character that no address has")
     try:
         parts = urlsplit(base_url)
         _ = parts.port
@@ -117,8 +126,3 @@ def _check_address(base_url: str) -> None:
         raise ConfigError(f"judge.base_url: {base_url!r} is no address: {error}") from None
     if parts.scheme not in ("http", "https") or not parts.hostname:
         raise ConfigError(f"judge.base_url: expected something like http://127.0.0.1:8000/v1, got {base_url!r}")
-    if parts.username or parts.password or parts.query:
-        raise ConfigError(
-            "judge.base_url: it holds a name, a password or a query, which would be written into the record; put the key into "
-            "an environment variable and name that as judge.key_env"
-        )

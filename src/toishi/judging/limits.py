@@ -12,14 +12,18 @@ from __future__ import annotations
 import email.utils
 import hashlib
 import math
+import re
 import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
+from datetime import UTC
 
 WINDOW_S = 60.0
 FIRST_PAUSE_S = 0.5
 LONGEST_PAUSE_S = 30.0
+LONGEST_RETRY_AFTER_S = 86_400.0
+_SECONDS = re.compile(r"[0-9]{1,20}(\.[0-9]{1,9})?")
 
 
 @dataclass
@@ -96,17 +100,19 @@ def pause_s(failed: int, *, key: str, retry_after_s: float | None = None) -> flo
 def retry_after_s(header: str | None, *, now_s: float | None = None) -> float | None:
     """What a Retry-After header asks for: seconds, or a date (compared with `now_s`, Unix time); None when it says nothing.
 
+    More than `LONGEST_RETRY_AFTER_S` counts as that: no call waits as long.
+
     >>> retry_after_s("2.5"), retry_after_s("soon"), retry_after_s("Thu, 01 Jan 1970 00:01:40 GMT", now_s=90.0)
     (2.5, None, 10.0)
     """
-    if header is None:
+    said = (header or "").strip()
+    if _SECONDS.fullmatch(said):
+        return min(float(said), LONGEST_RETRY_AFTER_S)
+    if not said.isascii():
         return None
     try:
-        seconds = float(header)
-    except ValueError:
-        try:
-            date = email.utils.parsedate_to_datetime(header)
-        except ValueError:
-            return None
-        seconds = date.timestamp() - (time.time() if now_s is None else now_s)
-    return max(0.0, seconds) if math.isfinite(seconds) else None
+        date = email.utils.parsedate_to_datetime(said)
+        seconds = date.replace(tzinfo=date.tzinfo or UTC).timestamp() - (time.time() if now_s is None else now_s)
+    except (ValueError, OverflowError, TypeError, IndexError):
+        return None
+    return min(max(0.0, seconds), LONGEST_RETRY_AFTER_S)

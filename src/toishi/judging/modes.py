@@ -4,21 +4,24 @@ Decisions:
 1. An expected score is E[s] = sum s p(s) / sum p(s) over the score tokens. Where they have less than `min_mass` of the
    probability the judge was about to say something else, and there is no score (`low_mass`).
 2. Answers judged together are shown in an order drawn from their own texts and the repeat's number, so that no member of a
-   group has a favoured place. Each gets a score; the count must match, or the whole group has none.
+   group has a favoured place. Each gets a score; the count must match, or the whole group has none. Identical texts get the
+   mean of what their places got: a difference between them is the judge's, and would be paid as the answers'.
 """
 
 from __future__ import annotations
 
 import math
 import random
+import statistics
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
 from toishi.judging.base import JudgeReply
 from toishi.judging.forms import ReplyForm, probability_form, score_form, scores_form
+from toishi.judging.objects import Unreadable
 from toishi.judging.panel import Opinion, Panel, Question, mapped, opinion_of
-from toishi.judging.parse import Form, Unreadable, read_reply
+from toishi.judging.parse import Form, read_reply
 from toishi.judging.questions import Matter, Template, ask_about
 from toishi.judging.quoting import tag_of
 from toishi.judging.scale import Scale
@@ -134,8 +137,9 @@ def judge_together(manner: Manner, matter: Matter, answers: Sequence[str]) -> li
             reading = read_reply(reply.text, scale, candidates=count, finish_reason=reply.finish_reason)
             if reading.error:
                 raise Unreadable(reading.error, reading.why)
-            shown = {member: (score, place) for place, (member, score) in enumerate(zip(order, reading.scores, strict=True), 1)}
-            return tuple(shown[member] for member in range(count))
+            of_member = dict(zip(order, reading.scores, strict=True))
+            alike = [[of_member[other] for other in order if answers[other] == answers[member]] for member in range(count)]
+            return tuple((statistics.fmean(scores), order.index(member) + 1) for member, scores in enumerate(alike))
 
         return manner.ask_for(matter, [answers[member] for member in order], form, read)(repeat)
 

@@ -21,7 +21,7 @@ from dataclasses import dataclass, field, replace
 from typing import Generic, TypeVar
 
 from toishi.judging.base import Judge, JudgeCall, JudgeFailure, JudgeReply
-from toishi.judging.parse import Unreadable
+from toishi.judging.objects import Unreadable
 
 T = TypeVar("T")
 U = TypeVar("U")
@@ -83,7 +83,7 @@ class Panel:
     """Judges that are all asked the same, each `repeats` times.
 
     >>> from toishi.judging.base import ScriptedJudge
-    >>> from toishi.judging.parse import last_object
+    >>> from toishi.judging.objects import last_object
     >>> panel = Panel(judges=(ScriptedJudge(script=["I think 4", '{"score": 4}']),))
     >>> call = JudgeCall(messages=({"role": "user", "content": "?"},))
     >>> (((heard,),),) = panel.ask([lambda repeat: Question(call=call, read=lambda reply: last_object(reply.text, "score"))])

@@ -17,8 +17,7 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any, Literal
 
-import yaml
-
+from toishi.config.yaml_text import read_yaml
 from toishi.errors import ConfigError, nearest
 from toishi.judging.base import JudgeCall
 from toishi.judging.forms import LABELS, ReplyForm
@@ -143,8 +142,8 @@ def _folder() -> Any:
 
 def _template(name: str, text: str, where: str) -> Template:
     try:
-        read = yaml.safe_load(text)
-    except yaml.YAMLError as error:
+        read = read_yaml(text)
+    except ValueError as error:
         raise ConfigError(f"{where}: not readable as YAML: {str(error).splitlines()[0]}") from None
     if not isinstance(read, dict):
         raise ConfigError(f"{where}: expected the keys {', '.join(KEYS)}, got {type(read).__name__}")

@@ -7,7 +7,9 @@ Decisions:
 2. A merit or fault that is met has to be shown by a quotation. What can only be seen by its absence ("names no price") cannot
    be quoted: word it as a fault with a negative weight, or set `quote: false`.
 3. What makes a rubric meaningless (no positive weight, a weight of 0, two criteria of one title) is an error. What is only
-   likely to judge badly is said as a warning.
+   likely to judge badly is said as a warning. Titles that look the same are the same.
+4. A weight is at least MIN_WEIGHT and at most MAX_WEIGHT in size: sums and quotients of such weights are finite, and none is
+   lost beside another. A key that stands twice in one criterion is an error, in YAML and in JSON.
 """
 
 from __future__ import annotations
@@ -15,19 +17,21 @@ from __future__ import annotations
 import json
 import math
 import re
+import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from toishi.config.yaml_text import read_yaml
 from toishi.errors import ConfigError, nearest
+from toishi.judging.quoting import has_text, visible
 from toishi.judging.verdicts import Verdict
 
 KEYS = ("title", "check", "weight", "quote")
 MAX_CRITERIA = 20
+MIN_WEIGHT, MAX_WEIGHT = 1e-6, 1e6
 _VAGUE = re.compile(
     r"\b(?:good|nice|appropriate(?:ly)?|adequate(?:ly)?|proper(?:ly)?|high[- ]quality|well[- ]written|reasonabl[ey]|"
     r"suitabl[ey]|relevant|helpful|clear(?:ly)?|sufficient(?:ly)?|as needed|etc)\b",
@@ -99,22 +103,26 @@ def verdict_lines(reason: str) -> list[dict[str, Any]]:
     """The per-criterion verdicts in the reason of a rubric's score, in their order; all replies' where there were several.
 
     They stand right below the first line. What the judge wrote comes after them and is not looked at: it could look alike.
+    Empty where the lines are none of `Rubric.lines`.
 
     >>> rubric = Rubric((Criterion(title="city", check="Names Paris."),))
     >>> verdict_lines("1 of 1\\n" + rubric.lines([Verdict(met=True, evidence="Paris")]))
     [{'criterion': 'city', 'weight': 1.0, 'met': True, 'evidence': 'Paris'}]
     """
-    lines = reason.split("\n")[1:]
-    return [json.loads(line) for line in takewhile(lambda line: line.startswith('{"criterion": '), lines)]
+    lines = takewhile(lambda line: line.startswith('{"criterion": '), reason.split("\n")[1:])
+    try:
+        return [json.loads(line) for line in lines]
+    except ValueError:
+        return []  # not written by `Rubric.lines`, so no verdict of it
 
 
 def load_rubric(path: str, *, where: str) -> Rubric:
     """A rubric from a YAML file: a list of criteria, or {criteria: [...]}. Raises ConfigError."""
     try:
-        read = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        read = read_yaml(Path(path).read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{where}: {path} cannot be read: {error}") from None
-    except yaml.YAMLError as error:
+    except ValueError as error:
         raise ConfigError(f"{where}: {path} is not readable as YAML: {str(error).splitlines()[0]}") from None
     return read_rubric(read, where=f"{where} {path}")
 
@@ -129,8 +137,10 @@ def read_rubric(value: Any, *, where: str) -> Rubric:
     """
     if isinstance(value, str):
         try:
-            value = json.loads(value)
-        except json.JSONDecodeError as error:
+            value = json.loads(value, object_pairs_hook=_each_key_once)
+        except RecursionError:
+            raise ConfigError(f"{where}: a rubric given as text has to be a JSON list; this one is nested too deeply") from None
+        except ValueError as error:
             raise ConfigError(f"{where}: a rubric given as text has to be JSON: {error}") from None
     if isinstance(value, Mapping) and value.keys() == {"criteria"}:
         value = value["criteria"]
@@ -175,9 +185,9 @@ def _doubts(rubric: Rubric) -> Iterator[str]:
 
 
 def _check(rubric: Rubric, where: str) -> None:
-    titles = [one.title.casefold() for one in rubric.criteria]
+    titles = [_looks(one.title) for one in rubric.criteria]
     for one in rubric.criteria:
-        count = titles.count(one.title.casefold())
+        count = titles.count(_looks(one.title))
         if count > 1:
             raise ConfigError(f"{where}: {count} criteria are called '{one.title}'; give each a title of its own")
         if one.weight == 0:
@@ -188,6 +198,36 @@ def _check(rubric: Rubric, where: str) -> None:
         )
 
 
+def _looks(title: str) -> str:
+    """A title as a person tells it from others."""
+    return " ".join(visible(unicodedata.normalize("NFKC", title)).casefold().split())
+
+
+def _each_key_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    twice = next((key for place, (key, _) in enumerate(pairs) if key in dict(pairs[:place])), None)
+    if twice is not None:
+        raise ValueError(f"the key '{twice}' stands twice in one object; remove one")
+    return dict(pairs)
+
+
+def _weight(value: Any, where: str) -> float:
+    if isinstance(value, bool) or not isinstance(value, int | float) or (isinstance(value, float) and not math.isfinite(value)):
+        raise ConfigError(f"{where}: expected a finite number, got {value!r:.60}")
+    if value != 0 and not MIN_WEIGHT <= abs(value) <= MAX_WEIGHT:
+        raise ConfigError(
+            f"{where}: expected a weight between {MIN_WEIGHT:g} and {MAX_WEIGHT:g} in size, got {_number(value)}; weights "
+            "count in relation to one another, so 1 and -0.5 say as much as larger ones"
+        )
+    return float(value)
+
+
+def _number(value: int | float) -> str:
+    """A number for a message, also where it has more digits than anyone reads."""
+    if isinstance(value, int) and value.bit_length() > 200:
+        return "an integer of more than 60 digits"
+    return f"{value:g}"
+
+
 def _criterion(value: Any, where: str) -> Criterion:
     if not isinstance(value, Mapping):
         raise ConfigError(f"{where}: expected title, check and weight, got {value!r:.80}")
@@ -195,11 +235,9 @@ def _criterion(value: Any, where: str) -> Criterion:
         if key not in KEYS:
             raise ConfigError(f"{where}.{key}: unknown key; {nearest(str(key), KEYS)}")
     for key in ("title", "check"):
-        if not isinstance(value.get(key), str) or not value[key].strip():
+        if not isinstance(value.get(key), str) or not has_text(value[key]):
             raise ConfigError(f"{where}.{key}: expected a text, got {value.get(key)!r:.60}")
-    weight, quote = value.get("weight", 1.0), value.get("quote", True)
-    if isinstance(weight, bool) or not isinstance(weight, int | float) or not math.isfinite(weight):
-        raise ConfigError(f"{where}.weight: expected a finite number, got {weight!r:.60}")
+    weight, quote = _weight(value.get("weight", 1.0), f"{where}.weight"), value.get("quote", True)
     if not isinstance(quote, bool):
         raise ConfigError(f"{where}.quote: expected true or false, got {quote!r:.60}")
-    return Criterion(title=value["title"].strip(), check=" ".join(value["check"].split()), weight=float(weight), quote=quote)
+    return Criterion(title=value["title"].strip(), check=" ".join(value["check"].split()), weight=weight, quote=quote)

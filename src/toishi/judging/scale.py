@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from toishi.errors import ConfigError
 
+MAX_SCORE = 1e6
 _NUMBERS = re.compile(r"\s*(-?[0-9]+(?:\.[0-9]+)?)\s*(?:-|\.\.|to)\s*(-?[0-9]+(?:\.[0-9]+)?)\s*")
 _LETTERS = re.compile(r"\s*A\s*-\s*([B-Z])\s*")
 
@@ -42,9 +43,14 @@ class Scale:
             count = ord(letters[1]) - ord("A") + 1
             return cls(0.0, float(count - 1), "".join(chr(ord("A") + place) for place in range(count)))
         numbers = _NUMBERS.fullmatch(text)
-        if numbers is None or float(numbers[1]) >= float(numbers[2]):
-            raise ConfigError(f"{where}: expected the lowest and the highest score, such as 1-10 or 0-1, got {text!r}")
-        return cls(float(numbers[1]), float(numbers[2]))
+        low, high = (float(numbers[1]), float(numbers[2])) if numbers else (0.0, 0.0)
+        if numbers is None or low >= high:
+            raise ConfigError(f"{where}: expected the lowest and the highest score, such as 1-10 or 0-1, got {text!r:.80}")
+        if max(abs(low), abs(high)) > MAX_SCORE:
+            raise ConfigError(
+                f"{where}: expected scores of at most {MAX_SCORE:,.0f}, got {text!r:.80}; judges use small scales"
+            )
+        return cls(low, high)
 
     @property
     def choices(self) -> dict[str, float] | None:

@@ -40,7 +40,8 @@ def read_decision(body: object, call: JudgeCall) -> Answer:
     found = reply.get("probabilities") if isinstance(reply, Mapping) else None
     if not isinstance(found, Mapping) or set(found) != set(call.choices):
         raise TryFailed("bad_reply", f"expected a probability for each of {', '.join(call.choices)}, got {str(body)[:200]}")
-    if not all(isinstance(p, int | float) and 0 <= p <= 1 for p in found.values()) or abs(math.fsum(found.values()) - 1) > 1e-3:
+    numbers = all(isinstance(p, int | float) and not isinstance(p, bool) and 0 <= p <= 1 for p in found.values())
+    if not numbers or abs(math.fsum(found.values()) - 1) > 1e-3:
         raise TryFailed("bad_reply", f"the probabilities do not add up to 1: {dict(found)}")
     usage = body.get("usage") if isinstance(body, Mapping) else None
     return Answer(

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol, runtime_checkable
 
+from toishi.algorithms.terms import OPTIONS
 from toishi.config import RewardConfig
 from toishi.errors import ConfigError, DataError, nearest
 from toishi.options import from_options
@@ -17,7 +18,7 @@ from toishi.rewards.code import CodeReward
 from toishi.rewards.command import CommandReward
 from toishi.rewards.contains import ContainsReward
 from toishi.rewards.format import FormatReward
-from toishi.rewards.function import FunctionReward
+from toishi.rewards.function import ALWAYS, NOT_OFFERED, FunctionReward
 from toishi.rewards.gym import GymReward
 from toishi.rewards.json_keys import JsonKeysReward
 from toishi.rewards.json_schema import JsonSchemaReward
@@ -61,20 +62,36 @@ REWARDS: dict[str, Callable[..., Reward]] = {
 }
 
 
-def build_rewards(configs: Sequence[RewardConfig], *, columns: frozenset[str]) -> tuple[Reward, ...]:
+def build_rewards(configs: Sequence[RewardConfig], *, columns: frozenset[str] | None) -> tuple[Reward, ...]:
     """The rewards that a recipe lists, in its order (their weights stay in `configs`).
 
     `kind` says which reward it is when `name` is one's own: {name: short, kind: length, target: 30}.
-    Raises ConfigError for unknown kinds or options, two rewards of one name, and columns that the task does not have.
+    columns  of the data; None = not known, and not checked
+    Raises ConfigError for unknown kinds or options (of all rewards at once), two rewards of one name, and columns that the task
+    does not have.
 
     >>> [reward.name for reward in build_rewards([RewardConfig(name="number")], columns=frozenset())]
     ['number']
     """
-    return check_rewards([_build(config) for config in configs], columns)
+    rewards: list[Reward] = []
+    wrong: list[ConfigError] = []
+    for config in configs:
+        try:
+            rewards.append(_build(config))
+        except ConfigError as error:
+            wrong.append(error)
+    if len(wrong) == 1:
+        raise wrong[0]
+    if wrong:
+        raise ConfigError("\n".join(map(str, wrong)))
+    return check_rewards(rewards, columns)
 
 
-def check_rewards(rewards: Sequence[Reward], columns: frozenset[str]) -> tuple[Reward, ...]:
-    """`rewards`, if there are any, their names differ and the data has the columns that they need. Raises ConfigError."""
+def check_rewards(rewards: Sequence[Reward], columns: frozenset[str] | None) -> tuple[Reward, ...]:
+    """`rewards`, if there are any, their names differ and the data has the columns that they need (None: not known).
+
+    Raises ConfigError.
+    """
     if not rewards:
         raise ConfigError("rewards: at least one reward is needed")
     names = [reward.name for reward in rewards]
@@ -83,8 +100,8 @@ def check_rewards(rewards: Sequence[Reward], columns: frozenset[str]) -> tuple[R
             raise ConfigError(
                 f"rewards: {names.count(name)} rewards are called '{name}'; give each its own name (and its `kind`)"
             )
-    for reward in rewards:
-        check_columns(reward, columns)
+    for reward in rewards if columns is not None else ():
+        check_columns(reward, columns or frozenset())
     return tuple(rewards)
 
 
@@ -98,10 +115,23 @@ def check_columns(reward: Reward, columns: frozenset[str]) -> None:
         )
     for column in reward.columns:
         if column not in columns:
-            raise ConfigError(
-                f"reward '{reward.name}' needs the column '{column}', which not every row of the task has; "
-                f"{nearest(column, columns) if columns else 'they have no columns besides the prompt'}"
-            )
+            raise ConfigError(_missing(reward, column, columns))
+
+
+def _missing(reward: Reward, column: str, columns: frozenset[str]) -> str:
+    """What to say of a column that the data does not have: for a function it may be a misspelt argument."""
+    is_function = isinstance(reward, FunctionReward)
+    if is_function and column in NOT_OFFERED:
+        return (
+            f"reward '{reward.name}': its function asks for '{column}', which TRL gives and toishi does not; give it a default "
+            f"({column}=None), and let the function do without it"
+        )
+    hint = nearest(column, columns) if columns else "they have no columns besides the prompt"
+    argument = nearest(column, ALWAYS) if is_function and "did you mean" not in hint else ""
+    return (
+        f"reward '{reward.name}' needs the column '{column}', which not every row of the task has; "
+        f"{argument if argument.startswith('did you mean') else hint}"
+    )
 
 
 @runtime_checkable
@@ -140,11 +170,12 @@ def _build(config: RewardConfig) -> Reward:
     kind = options.pop("kind", "function" if "function" in options else config.name)
     cls = REWARDS.get(kind) if isinstance(kind, str) else None
     if cls is None:
+        hint = nearest(str(kind), REWARDS)
         raise ConfigError(
-            f"rewards: there is no reward '{kind}'; {nearest(str(kind), REWARDS)}. "
+            f"rewards: there is no reward '{kind}'; {hint}{'' if hint.endswith('?') else '.'} "
             "Your own: {name: mine, function: 'file.py:name'}"
         )
-    return from_options(cls, options, where=f"reward '{config.name}'", name=config.name)  # type: ignore[arg-type]
+    return from_options(cls, options, where=f"reward '{config.name}'", beside=OPTIONS, name=config.name)  # type: ignore[arg-type]
 
 
 __all__ = [

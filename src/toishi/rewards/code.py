@@ -6,6 +6,9 @@ Decisions:
 2. A program over a limit is wrong and gets 0 with the reason. A sandbox that does not start, or a test that cannot be run
    whatever the program does, is a failure and no 0.
 3. The same program twice in a group runs once.
+4. Before the start, the tests of the first rows are tried on programs that do nothing: tests that these pass are refused.
+5. What the beginning in `start_column` defines before the last function is also run before each test: the tests use these
+   helpers as they were, not as the program may have defined them anew.
 """
 
 from __future__ import annotations
@@ -19,7 +22,7 @@ from typing import Annotated, Any
 
 from pydantic import Field
 
-from toishi.errors import ConfigError
+from toishi.errors import ConfigError, DataError
 from toishi.isolation.asserts import run_asserts
 from toishi.isolation.levels import find_sandbox
 from toishi.isolation.limits import NotStarted
@@ -27,9 +30,13 @@ from toishi.isolation.programs import Program
 from toishi.isolation.sandbox import run_program
 from toishi.rewards.base import Judgement
 from toishi.rewards.blocks import find_program, missing_program
+from toishi.rewards.code_names import helpers_of
 from toishi.rewards.code_tests import CallTests, PrintTest, Tests, read_tests, same_output
 from toishi.rewards.sandboxed import Sandboxed
 from toishi.types import Completion, Prompt
+
+TRIED_ROWS = 4
+ANSWERS = "def __getattr__(name): return lambda *_, **__: {}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,7 +82,7 @@ class CodeReward(Sandboxed):
         where = f"reward '{self.name}'"
         if not self.whole_text and not self.languages:
             raise ConfigError(f"{where}.languages: give the labels of code blocks to look for, or set whole_text: true")
-        if not re.fullmatch(r"[\w.-]+", self.file):
+        if not re.fullmatch(r"[\w.-]+", self.file) or self.file in (".", ".."):
             raise ConfigError(f"{where}.file: must be a bare file name such as program.py, got {self.file!r}")
         self.check_readable()
 
@@ -87,9 +94,58 @@ class CodeReward(Sandboxed):
     def problem(self, prompt: Prompt) -> str | None:
         """Why this prompt's tests cannot be run, or None."""
         tests = self._tests(prompt)
-        if isinstance(tests, CallTests) and self.command:
-            return "its tests call Python functions, but the reward's command runs another program"
-        return tests if isinstance(tests, str) else None
+        if isinstance(tests, str):
+            return tests
+        if isinstance(tests, CallTests):
+            return "its tests call Python functions, but the reward's command runs another program" if self.command else None
+        for number, test in enumerate(tests, start=1):
+            size = len(test.output.encode("utf-8", "surrogatepass"))
+            if size > self.output_bytes:
+                return f"test {number} expects {size:,} bytes of output; no program may write more than output_bytes allows"
+        return None
+
+    def prepare(self, prompts: Sequence[Prompt]) -> None:
+        """Raises ConfigError if programs cannot be run here, DataError if tests are passed by programs that do nothing."""
+        Sandboxed.prepare(self, prompts)  # super() does not work in a dataclass with slots
+        self._check_start()
+        for prompt in prompts[:TRIED_ROWS]:
+            tests = self._tests(prompt)
+            why = self._passed_by_anything(tests) if isinstance(tests, CallTests) else None
+            if why is not None:
+                raise DataError(f"reward '{self.name}': row {prompt.id}: {why}")
+
+    def _check_start(self) -> None:
+        sandbox = find_sandbox(self.sandbox)
+        command = self.command or (*sandbox.python, self.file)
+        program = Program(command=command, files={self.file: "" if self.command else "print(6 * 7)"}, readable=self.places)
+        try:
+            outcome = run_program(program, limits=self.limits, kind=sandbox.kind)
+        except NotStarted as error:
+            remedy = f"install it, name its folder in readable, or give it more than memory_mb: {self.memory_mb}"
+            raise ConfigError(f"reward '{self.name}': {command[0]} cannot be started: {error}; {remedy}") from None
+        if not self.command and outcome.stdout != "42\n":
+            said = outcome.limit or outcome.stderr.strip()[-200:] or f"exit code {outcome.exit_code}"
+            raise ConfigError(
+                f"reward '{self.name}': a program that prints 42 fails within its limits ({said}); raise timeout_s "
+                f"({self.timeout_s:g}) or memory_mb ({self.memory_mb})"
+            )
+
+    def _passed_by_anything(self, tests: CallTests) -> str | None:
+        """Why these tests tell nothing: an empty program passes them all, or two do that answer the same to everything."""
+        everything = []
+        for source in (ANSWERS.format("None"), "", ANSWERS.format("0.7310585")):
+            try:
+                passed, total, _ = self._called(source, tests)
+            except NotStarted:  # told when answers are scored
+                return None
+            except _BrokenTests as error:
+                return str(error)
+            everything.append(passed == total)
+            if everything == [False, False]:
+                return None
+        if everything[1]:
+            return "its tests are passed by an empty program"
+        return "its tests are passed by functions that return None and by functions that return 0.73" if everything[2] else None
 
     def score_group(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Judgement, ...]]:
         tests = self._tests(prompt)
@@ -104,7 +160,10 @@ class CodeReward(Sandboxed):
 
     def _tests(self, prompt: Prompt) -> Tests | str:
         setup, entry = (self._text(prompt, column) for column in (self.setup_column, self.entry_point_column))
-        return read_tests(prompt.columns.get(self.tests_column), setup=setup, entry_point=entry)
+        if self.entry_point_column is not None and not entry.isidentifier():
+            return f"{self.entry_point_column}: expected the name of a function, got {entry!r:.100}"
+        helpers = helpers_of(self._text(prompt, self.start_column), entry)
+        return read_tests(prompt.columns.get(self.tests_column), setup=f"{helpers}\n{setup}".strip("\n"), entry_point=entry)
 
     @staticmethod
     def _text(prompt: Prompt, column: str | None) -> str:
@@ -118,7 +177,7 @@ class CodeReward(Sandboxed):
         if found is None:
             reason = missing_program(self.languages, whole_text=self.whole_text)
             return Judgement(value=0.0, reason=reason, readable=False)
-        return self._text(prompt, self.start_column) + found
+        return self._text(prompt, self.start_column) + found.removeprefix("\ufeff")
 
     def _judge(self, source: str, tests: Tests) -> Judgement:
         try:
@@ -136,6 +195,7 @@ class CodeReward(Sandboxed):
             source,
             tests.tests,
             setup=tests.setup,
+            theirs=tests.theirs,
             limits=self.limits,
             sandbox=find_sandbox(self.sandbox),
             readable=self.places,

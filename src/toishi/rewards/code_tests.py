@@ -3,19 +3,29 @@
 Decisions:
 1. The shape tells the style. [{input, output}, ...] and {inputs: [...], outputs: [...]}, also as JSON text: the program reads
    and prints. A list of Python statements, or one text of Python: the program is called.
-2. A test that passes without anything being done (an empty expected output, no test at all) is refused.
+2. A test that passes without anything being done (an empty expected output, no test at all, no assertion that is run, none that
+   names something of the program) is refused.
 3. Two outputs are the same if their lines are, without spaces at the ends of lines and blank lines at the end.
+4. A tolerance is for fractions: two whole numbers have to be the same. Only plain decimal numbers in ASCII are numbers.
 """
 
 from __future__ import annotations
 
-import ast
 import json
 import math
+import re
+import warnings
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
+
+from toishi.rewards.code_names import names_of_program, why_vacuous
+
+_BLANKS = " \t\r\n\f\v"
+_WHOLE = re.compile(r"[+-]?[0-9]+")
+_NUMBER = re.compile(r"[+-]?([0-9]+(\.[0-9]*)?|\.[0-9]+)([eE][+-]?[0-9]+)?")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,10 +38,14 @@ class PrintTest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallTests:
-    """Python tests that call the program's functions: (name, code) each, after the same set-up."""
+    """Python tests that call the program's functions: (name, code) each, after the same set-up.
+
+    theirs  names of Python's that mean the program's own in these tests
+    """
 
     tests: tuple[tuple[str, str], ...]
     setup: str = ""
+    theirs: frozenset[str] = frozenset()
 
 
 Tests = tuple[PrintTest, ...] | CallTests
@@ -45,7 +59,7 @@ def read_tests(value: Any, *, setup: str = "", entry_point: str = "") -> Tests |
     >>> read_tests([{"input": "1 2", "output": "3"}])
     (PrintTest(input='1 2', output='3'),)
     >>> read_tests(["assert add(1, 2) == 3"])
-    CallTests(tests=(('1', 'assert add(1, 2) == 3'),), setup='')
+    CallTests(tests=(('1', 'assert add(1, 2) == 3'),), setup='', theirs=frozenset())
     >>> read_tests("")
     'there is no test'
     """
@@ -58,9 +72,8 @@ def read_tests(value: Any, *, setup: str = "", entry_point: str = "") -> Tests |
             return f"expected as many outputs as inputs and no fn_name (write tests that call as Python), got {value!r:.100}"
         value = pairs
     if isinstance(value, str):
-        return _call_tests(
-            [("check", f"{value}\ncheck({entry_point})" if entry_point else value)] if value.strip() else [], setup
-        )
+        whole = f"{value}\ncheck({entry_point})" if entry_point else value
+        return _call_tests([("check", whole)] if value.strip() else [], setup, entry_point)
     if not isinstance(value, Sequence):
         return f"expected a list of tests, got {value!r:.100}"
     if value and all(isinstance(item, str) for item in value):
@@ -71,29 +84,31 @@ def read_tests(value: Any, *, setup: str = "", entry_point: str = "") -> Tests |
 def same_output(printed: str, expected: str, tolerance: float = 0.0) -> bool:
     """Whether a program printed what was expected.
 
-    tolerance  a number may be off by tolerance * max(1, |expected|); words between spaces are compared one by one then
+    tolerance  a number may be off by tolerance * max(1, |expected|), unless both are written as whole numbers; words between
+               spaces are compared one by one then
 
     >>> same_output("1 \\n2\\n\\n", "1\\n2"), same_output("1 2", "1\\n2"), same_output("0.3000001", "0.3", tolerance=1e-6)
     (True, False, True)
     """
     if _lines(printed) == _lines(expected):
         return True
-    got, wanted = printed.split(), expected.split()
+    got, wanted = ([word for word in re.split(f"[{_BLANKS}]+", text) if word] for text in (printed, expected))
     return tolerance > 0 and len(got) == len(wanted) and all(map(lambda a, b: _close(a, b, tolerance), got, wanted))
 
 
 def _lines(text: str) -> list[str]:
-    return [line.rstrip() for line in text.rstrip().split("\n")]
+    return [line.rstrip(_BLANKS) for line in text.rstrip(_BLANKS).split("\n")]
 
 
 def _close(got: str, wanted: str, tolerance: float) -> bool:
     if got == wanted:
         return True
-    try:
-        value, target = float(got), float(wanted)
-    except ValueError:
+    if not _NUMBER.fullmatch(got) or not _NUMBER.fullmatch(wanted):
         return False
-    return math.isfinite(value) and math.isfinite(target) and abs(value - target) <= tolerance * max(1.0, abs(target))
+    if _WHOLE.fullmatch(got) and _WHOLE.fullmatch(wanted):
+        return Decimal(got) == Decimal(wanted)
+    value, target = float(got), float(wanted)
+    return math.isfinite(target) and abs(value - target) <= tolerance * max(1.0, abs(target))
 
 
 def _pairs(value: Mapping[str, Any]) -> list[dict[str, Any]] | None:
@@ -126,14 +141,22 @@ def _text(value: Any) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _call_tests(tests: list[tuple[str, str]], setup: str) -> Tests | str:
+def _call_tests(tests: list[tuple[str, str]], setup: str, entry_point: str = "") -> Tests | str:
     if not tests:
         return "there is no test"
     for name, code in (("the set-up", setup), *tests):
         try:
-            tree = ast.parse(code)
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")
+                compile(code, "test", "exec", dont_inherit=True)
         except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
             return f"test {name} is not Python: {error}"
-        if code is not setup and not any(isinstance(node, ast.Assert | ast.Call | ast.Raise) for node in ast.walk(tree)):
-            return f"test {name} asserts nothing: {code!r:.100}"
-    return CallTests(tests=tuple(tests), setup=setup)
+    for name, code in tests:
+        why = why_vacuous(code, setup)
+        if why is not None:
+            return f"test {name} {why}: {code!r:.100}"
+    named, theirs = names_of_program([code for _, code in tests], setup, entry_point)
+    for (name, code), names in zip(tests, named, strict=True):
+        if not names:
+            return f"test {name} names nothing that only the program can define: {code!r:.100}"
+    return CallTests(tests=tuple(tests), setup=setup, theirs=frozenset(theirs))

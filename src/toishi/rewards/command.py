@@ -77,7 +77,7 @@ class CommandReward(Sandboxed):
         if not self.command or not self.command[0]:
             raise ConfigError(f"{where}.command: give the checker and its arguments, such as [lean, answer.lean]")
         names = [*self.inputs, *([self.file] if self.file is not None else [])]
-        bad = [name for name in names if not name or Path(name).name != name or names.count(name) > 1]
+        bad = [name for name in names if Path(name).name != name or name in ("", "..") or names.count(name) > 1]
         if bad:
             raise ConfigError(f"{where}: {bad[0]!r} must be a bare file name that is used once")
         self.check_readable()
@@ -91,6 +91,19 @@ class CommandReward(Sandboxed):
     @property
     def columns(self) -> tuple[str, ...]:
         return tuple(dict.fromkeys(self.inputs.values()))
+
+    def prepare(self, prompts: Sequence[Prompt]) -> None:
+        """Raises ConfigError if the checker cannot be started: it is tried on an empty answer."""
+        Sandboxed.prepare(self, prompts)  # super() does not work in a dataclass with slots
+        for prompt in prompts[:1]:
+            inputs = {name: str(prompt.columns[column]) for name, column in self.inputs.items()}
+            try:
+                self._run("", inputs)
+            except NotStarted as error:
+                raise ConfigError(
+                    f"reward '{self.name}': the checker cannot be started: {error}; install it, name its folder in readable, "
+                    f"or give it more than memory_mb: {self.memory_mb}"
+                ) from None
 
     def score_group(self, prompt: Prompt, completions: Sequence[Completion]) -> list[tuple[Judgement, ...]]:
         find_sandbox(self.sandbox)
@@ -107,6 +120,12 @@ class CommandReward(Sandboxed):
         answer = find_program(prompt, completion, self.languages, whole_text=whole)
         if answer is None:
             return Judgement(value=0.0, reason=missing_program(self.languages, whole_text=whole), readable=False)
+        try:
+            return self._verdict(self._run(answer, inputs))
+        except NotStarted as error:
+            return Judgement(value=None, status="failed", reason=str(error), kind="no_sandbox")
+
+    def _run(self, answer: str, inputs: Mapping[str, str]) -> Outcome:
         sandbox = find_sandbox(self.sandbox)
         program = Program(
             command=tuple(word for part in self.command for word in (sandbox.python if part == "{python}" else (part,))),
@@ -114,10 +133,7 @@ class CommandReward(Sandboxed):
             stdin=answer if self.file is None else "",
             readable=self.places,
         )
-        try:
-            return self._verdict(run_program(program, limits=self.limits, kind=sandbox.kind))
-        except NotStarted as error:
-            return Judgement(value=None, status="failed", reason=str(error), kind="no_sandbox")
+        return run_program(program, limits=self.limits, kind=sandbox.kind)
 
     def _verdict(self, outcome: Outcome) -> Judgement:
         said = (outcome.stdout.strip() or outcome.stderr.strip())[-_SHOWN:]

@@ -8,7 +8,9 @@ Decisions:
 2. With chat prompts a completion is [{"role": "assistant", "content": text}], with plain prompts it is the text.
 3. `None` abstains. One finite number (or bool) per completion, or an error that names the function, the row and the value:
    a list that is too short, a single number for all, "1", NaN and infinity are never guessed at.
-4. An exception or a time-out is a failure of this group's scores, with its message. It is never 0.
+4. An argument without a default is a column that the data must have, but for those that TRL gives and toishi has not
+   (`trainer_state`, `log_extra`, `log_metric`): where no column has the name, the message says to give it a default.
+5. An exception or a time-out is a failure of this group's scores, with its message. It is never 0.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ from toishi.rewards.base import Judgement
 from toishi.rewards.calling import TimedOut, call_async, call_sync, is_async, load_function
 from toishi.types import Completion, Prompt
 
-_ALWAYS = ("prompts", "completions", "completion_ids")
+ALWAYS = ("prompts", "completions", "completion_ids")
+NOT_OFFERED = ("trainer_state", "log_extra", "log_metric")
+"""What TRL gives a reward function and toishi does not: there is no trainer behind a reward."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -83,11 +87,11 @@ class FunctionReward:
     def columns(self) -> tuple[str, ...]:
         """The columns that the function names and has no default for."""
         named = [key for key, parameter in self._parameters.items() if parameter.kind is not parameter.VAR_KEYWORD]
-        return tuple(key for key in named if key not in _ALWAYS and self._parameters[key].default is inspect.Parameter.empty)
+        return tuple(key for key in named if key not in ALWAYS and self._parameters[key].default is inspect.Parameter.empty)
 
     def hidden(self, columns: Iterable[str]) -> list[str]:
         """The columns that the function could not be given, since what it is always offered has the same name."""
-        return [name for name in _ALWAYS if name in columns and (name in self._parameters or self._takes_all)]
+        return [name for name in ALWAYS if name in columns and (name in self._parameters or self._takes_all)]
 
     def problem(self, prompt: Prompt) -> str | None:
         """Why this prompt cannot be scored, or None."""

@@ -13,6 +13,7 @@ from toishi.judging.forms import forged_reply
 from toishi.judging.modes import judge_alone, judge_by_probability, judge_together
 from toishi.judging.pairs import Met, meet, pairs_of, win_rates
 from toishi.judging.panel import Opinion
+from toishi.judging.quoting import has_text
 from toishi.rewards.base import Comparison
 from toishi.rewards.judged import JudgedReward
 from toishi.types import Completion, Prompt
@@ -71,7 +72,7 @@ class JudgeReward(JudgedReward):
 
     def problem(self, prompt: Prompt) -> str | None:
         """Why this prompt could not be judged, or None."""
-        if self.anchor_column is not None and not str(prompt.columns.get(self.anchor_column) or "").strip():
+        if self.anchor_column is not None and not has_text(str(prompt.columns.get(self.anchor_column) or "")):
             return f"the column '{self.anchor_column}', which answers are compared with, is empty"
         return super().problem(prompt)
 
@@ -95,8 +96,8 @@ class JudgeReward(JudgedReward):
         if self.mode != "pairwise":
             return []
         answers = self.seen(prompt, completions)
-        places = [place for place, answer in enumerate(answers) if answer.strip()] + [len(answers)]
-        met = self._meet(prompt, [answer for answer in answers if answer.strip()], repeat)
+        places = [place for place, answer in enumerate(answers) if has_text(answer)] + [len(answers)]
+        met = self._meet(prompt, [answer for answer in answers if has_text(answer)], repeat)
         return [
             Comparison(first=places[one.first], second=places[one.second], preferred=heard.value)
             for one in met

@@ -1,21 +1,22 @@
 """What the rewards `judge` and `rubric` share: the judges, which part of an answer they see, the probe, the costs.
 
 Decisions:
-1. With judge_part: answer only what follows the reasoning is judged; a reasoning that never ends leaves no answer. An answer
-   without text gets the lowest value without a call: silence is not worth a judge's time, nor its mercy.
-2. The probe is asked once, in `prepare`. refuse: a judge that pays for tricks stops the start. warn and off: it may train, and
-   the notes say what was found or that nobody looked.
+1. With judge_part: answer only what stands outside the reasoning is judged; a reasoning that never ends leaves no answer. An
+   answer without text (nothing, or only characters that nobody sees) gets the lowest value without a call: silence is not
+   worth a judge's time, nor its mercy.
+2. The probe is asked once, in `prepare`. refuse: a judge that pays for tricks or tells nothing apart stops the start. warn and
+   off: it may train, and the notes say what was found or that nobody looked.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
+from toishi.answers.reasoning import without_reasoning
 from toishi.errors import ConfigError
 from toishi.judging.base import Judge
 from toishi.judging.modes import Manner
@@ -23,7 +24,7 @@ from toishi.judging.panel import Opinion, Panel
 from toishi.judging.parse import Form
 from toishi.judging.probe import ProbeReport, probe
 from toishi.judging.questions import JudgePart, Matter, Template, load_template
-from toishi.judging.quoting import question_of
+from toishi.judging.quoting import has_text, question_of
 from toishi.judging.scale import Scale
 from toishi.rewards.base import Judgement
 from toishi.rewards.reading import gold_of
@@ -31,8 +32,6 @@ from toishi.types import Completion, Prompt
 
 SAMPLED = 0.7
 EXPECTED_SCALE = "1-9"
-_REASONING_END = re.compile(r"</(?:think|thinking|reasoning)>", re.IGNORECASE)
-_REASONING_START = re.compile(r"\s*<(?:think|thinking|reasoning)>", re.IGNORECASE)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,14 +41,14 @@ class JudgedReward:
     judge, judges  options of the judge (model, base_url, ...), or of several; `docs/judge.md` lists them
     prompt         a built-in template, or the path of a YAML file; null = the mode's own
     scale          range of scores, such as "1-10"; null = the template's
-    judge_part     "answer": what follows the reasoning; "whole": everything; null = as the template says
+    judge_part     "answer": what stands outside the reasoning; "whole": everything; null = as the template says
     form           of a score in words: "json", or "rating" ([[7]]) or "last_line" for judges that cannot write JSON
     min_mass       of expected scores: score tokens with less probability together give no score
     gold_column    column of the right answer, where the template shows it; null = the task's gold
     repeats        how often each judge is asked the same; the mean counts
     temperature    of the judge's reply; null = 0 with one repeat, 0.7 with more
     max_tokens     limit of a reply, tokens
-    probe          "refuse", "warn" or "off": what happens to a judge that pays for answers which trick it
+    probe          "refuse", "warn" or "off": what happens to a judge that pays for tricks, or tells nothing apart
     probe_prompts  how many prompts the probe is tried on
     """
 
@@ -122,7 +121,7 @@ class JudgedReward:
     def problem(self, prompt: Prompt) -> str | None:
         """Why this prompt could not be judged, or None."""
         gold = gold_of(prompt, self.gold_column)
-        if self.sees_gold and (gold is None or not str(gold).strip()):
+        if self.sees_gold and (gold is None or not has_text(str(gold))):
             return f"the template '{self._template.name}' shows the judge the right answer, and this row has none"
         return None
 
@@ -140,7 +139,7 @@ class JudgedReward:
 
     def judged(self, prompt: Prompt, answers: Sequence[str], *, again: int = 0) -> list[Judgement]:
         """What the judges say of `answers`, as they would see them."""
-        with_text = [place for place, answer in enumerate(answers) if answer.strip()]
+        with_text = [place for place, answer in enumerate(answers) if has_text(answer)]
         absent = len(answers) - len(with_text)
         self._panel.tally.add("without_text", absent)
         opinions = self.opinions(prompt, [answers[place] for place in with_text], again=again, beaten=absent)
@@ -197,7 +196,7 @@ class JudgedReward:
         self._reports[:] = [report]
         if report.problems and self.probe == "refuse":
             raise ConfigError(
-                f"reward '{self.name}': its judge pays for answers that trick it, so training would teach the trick:\n"
+                f"reward '{self.name}': its judge {report.headline}, so training would teach {_taught(report)}:\n"
                 + "\n".join(f"  {problem}" for problem in report.problems)
                 + f"\n{report.table()}\nTake a stronger judge, another prompt, or one that is shown the right answer. "
                 "To train with it all the same, set probe: warn; the run's notes will say so."
@@ -229,7 +228,7 @@ class JudgedReward:
         for report in self._reports:
             if report.problems:
                 found = "; ".join(report.problems)
-                said.append(f"probe: warn. This judge pays for answers that trick it ({found}).\n{report.table()}")
+                said.append(f"probe: warn. This judge {report.headline} ({found}).\n{report.table()}")
             else:
                 said.append(report.summary())
         return said
@@ -268,10 +267,11 @@ def part_of(text: str, part: JudgePart) -> str:
     >>> part_of("<think>2+2 is 4</think> Four.", "answer"), part_of("Four.", "answer"), part_of("<think>2+2 is", "answer")
     ('Four.', 'Four.', '')
     """
-    if part == "whole":
-        return text
-    *reasoning, last = _REASONING_END.split(text)
-    return "" if not reasoning and _REASONING_START.match(text) else last.strip()
+    return text if part == "whole" else without_reasoning(text).strip()
+
+
+def _taught(report: ProbeReport) -> str:
+    return "the trick" if report.paid_for else "nothing that it means"
 
 
 def _built(given: Mapping[str, Any] | Judge | None, where: str) -> Judge:

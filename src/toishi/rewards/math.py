@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Annotated, Any
 
@@ -20,6 +20,7 @@ from pydantic import Field
 from toishi.answers.comparing import UnitRule
 from toishi.answers.extracting import Where
 from toishi.answers.reading import AnswerType, Gold, read_gold
+from toishi.answers.things import words_of
 from toishi.answers.verifying import Rules, Verdict, check_gold, verify_group
 from toishi.errors import DataError
 from toishi.rewards.base import Judgement
@@ -85,7 +86,8 @@ class MathReward:
         gold = known_gold(gold_of(prompt, self.gold_column), self.type)
         if isinstance(gold, str):
             return [(Judgement(value=None, status="failed", reason=gold),)] * len(completions)
-        return judged(gold, prompt, completions, self.rules, require_stop=self.require_stop)
+        rules = replace(self.rules, things=words_of(prompt.shown))
+        return judged(gold, prompt, completions, rules, require_stop=self.require_stop)
 
 
 def judged(
@@ -104,11 +106,11 @@ def without_question(text: str, question: str) -> str:
     """`text` without the question where it is repeated word for word.
 
     >>> without_question("Put 7 in a box: \\\\boxed{7}. I will: \\\\boxed{8}", "Put 7 in a box: \\\\boxed{7}.")
-    ' I will: \\\\boxed{8}'
+    '  I will: \\\\boxed{8}'
     """
     words = question.split()
     if len(words) > 1 and len(text) >= len(question.strip()):
-        text = re.sub(r"\s+".join(map(re.escape, words)), "", text)
+        text = re.sub(r"(?<!\w)" + r"\s+".join(map(re.escape, words)) + r"(?!\w)", " ", text)
     return without_echo(text, question)
 
 

@@ -9,8 +9,11 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
+from toishi.answers.extracting import last_box
+from toishi.answers.reasoning import visible
 from toishi.rewards.base import Judgement
 from toishi.rewards.reading import gold_of, read_gold, read_numbers, read_whole, shown_number, without_echo
+from toishi.rewards.surroundings import undressed
 from toishi.types import Completion, Prompt
 
 
@@ -24,7 +27,9 @@ class NumberReward:
     gold_column   a column to compare with instead of the task's gold
 
     Sentences of the question that the answer repeats word for word are not read: repeating "What is 10 - 5?" is no answer.
-    With where="last" an answer that lists candidates is judged by the last of them; "only" refuses it.
+    Reasoning in <think> tags is not read. Where there is a `\\boxed{}`, only the last one is. A number that is part of
+    something else (`1 / 5`, `5!`, "5 million") is not read either. With where="last" an answer that lists candidates is
+    judged by the last of them; "only" refuses it.
 
     >>> from toishi.rewards.scripted import answered
     >>> prompt = Prompt(id="a", text="What is 5 + 7?", gold=12)
@@ -57,7 +62,8 @@ class NumberReward:
     def _judge(self, prompt: Prompt, completion: Completion, gold: Fraction) -> Judgement:
         if self.require_stop and completion.is_truncated:
             return Judgement(value=0.0, reason="cut off at the token limit", readable=False)
-        value = self._read(without_echo(completion.text, prompt.shown))
+        said = visible(prompt.prefill + completion.text).removeprefix(prompt.prefill)
+        value = self._read(without_echo(said, prompt.shown))
         if isinstance(value, str):
             return Judgement(value=0.0, reason=f"{value}, gold {shown_number(gold)}", readable=False)
         right = abs(value - gold) <= Fraction(repr(self.tolerance))
@@ -68,10 +74,11 @@ class NumberReward:
         if self.where == "whole":
             whole = read_whole(text)
             return "the text is not just one number" if whole is None else whole
-        readings = read_numbers(text)
+        boxed = last_box(text)
+        readings = read_numbers(undressed(text if boxed is None else boxed))
         if not readings:
             return "no number found"
         if self.where == "only" and len(readings) > 1:
             return f"{len(readings)} numbers found where one was asked for"
         last = readings[-1]
-        return f"could not read {last.text[:40]!r} as one number" if last.value is None else last.value
+        return f"could not read {last.text[:40]!r} as one number" if last.value is None or not last.is_whole else last.value

@@ -5,7 +5,8 @@ Decisions:
 2. Digits and marks that form no number ("3,5", "1.2.3", "08:30", "2^3", "1/0", "1_000", "0x1F") are unreadable, and an
    unreadable last number is not replaced by an earlier one: failing closed costs a sample, guessing teaches the guess.
 3. Digits of every script (３, ٣) and every minus sign (−, –, －) count; words ("seven", "二"), NaN and infinity do not.
-4. Digits glued to a letter before them (B12, x2, H2O) are a label. What follows a number is its unit: "12km" reads 12,
+4. An answer's number must also be a whole value where it stands (`surroundings`): in "1 / 5" and "5 million", 5 is not it.
+5. Digits glued to a letter before them (B12, x2, H2O) are a label. What follows a number is its unit: "12km" reads 12,
    "50%" reads 50.
 """
 
@@ -18,6 +19,8 @@ from decimal import Decimal
 from fractions import Fraction
 from typing import Any
 
+from toishi.answers.exact import shown_fraction
+from toishi.rewards.surroundings import is_whole
 from toishi.types import Prompt
 
 _MAX_CHARS = 400
@@ -44,10 +47,11 @@ _RATIO = re.compile(r"[0-9]+/[0-9]+")
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """A stretch of text that looks like a number, and its value (None when it cannot be read as one)."""
+    """A stretch of text that looks like a number, its value (None when it cannot be read as one), whether it is whole."""
 
     text: str
     value: Fraction | None
+    is_whole: bool = True
 
 
 def read_numbers(text: str) -> list[Reading]:
@@ -58,9 +62,14 @@ def read_numbers(text: str) -> list[Reading]:
     >>> [(reading.text, reading.value) for reading in read_numbers("at 08:30 or 3,5")]
     [('08:30', None), ('3,5', None)]
     """
+    plain = _plain_signs(text)
     return [
-        Reading(match[0].strip(), _value(match["sign"] or match["loose"] or "", match["body"]))
-        for match in _NUMBER.finditer(_plain_signs(text))
+        Reading(
+            match[0].strip(),
+            _value(match["sign"] or match["loose"] or "", match["body"]),
+            is_whole(plain, match.start(), match.end()),
+        )
+        for match in _NUMBER.finditer(plain)
     ]
 
 
@@ -88,7 +97,10 @@ def read_gold(gold: Any) -> Fraction | str:
         return Fraction(gold)
     if isinstance(gold, bool) or not isinstance(gold, int | float | str | Decimal):
         return f"the gold is a {type(gold).__name__}, not a number: {gold!r}"
-    value = read_whole(str(gold))
+    try:
+        value = read_whole(str(gold))
+    except ValueError:  # more digits than Python writes out
+        return f"the gold is a {type(gold).__name__} of too many digits"
     return f"the gold {gold!r} cannot be read as one number" if value is None else value
 
 
@@ -99,8 +111,7 @@ def shown_number(value: Fraction) -> str:
     ('7', '-0.25', '1/3')
     """
     if value.denominator == 1:
-        digits = str(value.numerator)
-        return digits if len(digits) <= 40 else f"{digits[:12]}...({len(digits)} digits)"
+        return shown_fraction(value)
     as_float = float(value) if abs(value) < 10**15 else 0.0
     return repr(as_float) if Fraction(repr(as_float)) == value else f"{value.numerator}/{value.denominator}"
 
@@ -108,14 +119,25 @@ def shown_number(value: Fraction) -> str:
 def without_echo(text: str, question: str) -> str:
     """`text` without the sentences of the question that it repeats word for word and that have a number in them.
 
+    A line that could be one of several choices, or a short one ("3 km"), stays: it may be the answer. What is taken out leaves
+    a space, so that nothing new is joined.
+
     >>> without_echo("What is 10 - 5? It is 5.", "What is 10 - 5? Be brief.")
-    '? It is 5.'
+    ' ? It is 5.'
+    >>> without_echo("(B) 15 km", "How far?\\n(A) 12 km\\n(B) 15 km")
+    '(B) 15 km'
     """
     for sentence in re.split(r"[.?!]\s|[.?!]?\n|[.?!]$", question):
         words = sentence.split()
-        if len(words) > 1 and re.search(r"\d", sentence) and re.search(r"[^\W\d_]", sentence):
-            text = re.sub(r"\s+".join(map(re.escape, words)), "", text, flags=re.IGNORECASE)
+        if len(words) > 3 and re.search(r"\d", sentence) and _is_sentence(words):
+            text = re.sub(r"(?<!\w)" + r"\s+".join(map(re.escape, words)) + r"(?!\w)", " ", text, flags=re.IGNORECASE)
     return text
+
+
+def _is_sentence(words: list[str]) -> bool:
+    if re.fullmatch(r"[(\[]?[A-Za-z0-9][)\].:]", words[0]) or words[0] in "-*•":
+        return False
+    return sum(bool(re.search(r"[^\W\d_]{2}", word)) for word in words) > 1
 
 
 def gold_of(prompt: Prompt, gold_column: str | None) -> Any:

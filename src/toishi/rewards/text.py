@@ -10,6 +10,7 @@ from typing import Any, Literal
 
 from toishi.answers.extracting import extract
 from toishi.answers.plain import read_text
+from toishi.answers.reasoning import visible
 from toishi.rewards.base import Judgement
 from toishi.rewards.math import without_question
 from toishi.rewards.reading import gold_of
@@ -69,7 +70,7 @@ class TextReward:
 
     def _extracted(self, text: str, prompt: Prompt) -> str:
         if self.where == "whole":
-            return text.strip()
+            return visible(prompt.prefill + text).removeprefix(prompt.prefill).strip()
         found = extract(without_question(text, prompt.shown), where=self.where, prefill=prompt.prefill)
         return "" if found is None else found.text
 
@@ -87,13 +88,15 @@ class TextReward:
     def _problem(self, gold: Any) -> str | None:
         if isinstance(gold, bool) or not isinstance(gold, str | int | float | Decimal):
             return f"the gold is a {type(gold).__name__}, not text: {gold!r}"
+        if gold != gold or str(gold).casefold() in ("nan", "inf", "-inf", "infinity", "-infinity"):
+            return f"the gold is {gold!r}, which stands for a missing value"
         if not str(gold).strip():
             return "the gold is empty"
-        return (
-            None
-            if self._plain(str(gold))
-            else f"the gold {gold!r} has nothing left when it is normalised; normalise: false keeps it"
-        )
+        if any(unicodedata.category(sign) in ("Cs", "Cc") for sign in "".join(str(gold).split())):
+            return f"the gold {gold!a} has signs that cannot be written"
+        if not self._plain(str(gold)):
+            return f"the gold {gold!r} has nothing left when it is normalised; normalise: false keeps it"
+        return None
 
     def _plain(self, text: str) -> str:
         if not self.normalise:
