@@ -165,9 +165,9 @@ FAULTS = (
     ),
     Fault(
         "a failed reward counts as 0",
-        "scoring.py",
-        'scores=scores, reward=None, status="failed"',
-        'scores=scores, reward=0.0, status="failed"',
+        "algorithms/composing.py",
+        'scores=scores, reward=None, status="failed", failure=failure',
+        'scores=scores, reward=0.0, status="completed", failure=failure',
         "tests/test_scoring.py",
     ),
     Fault(
