@@ -13,6 +13,7 @@ import torch
 
 from toishi.engines.base import Request, Sampling
 from toishi.engines.fast import decode_fast
+from toishi.engines.packed import packed_weights
 from toishi.engines.plain import decode_plainly
 from toishi.engines.rows import Ending, Row
 from toishi.types import Completion
@@ -51,5 +52,6 @@ class TorchEngine:
         rows = [Row.of(index, request, sampling) for index, request in enumerate(requests)]
         decode_rows = decode_fast if self.batched_prompts else decode_plainly
         if rows:
-            decode_rows(self.module, rows, ending, max_rows=self.max_rows)
+            with packed_weights(self.module, steps=sampling.max_new_tokens):
+                decode_rows(self.module, rows, ending, max_rows=self.max_rows)
         return [ending.completion(row) for row in rows]
