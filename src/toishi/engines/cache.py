@@ -12,11 +12,14 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import torch
 from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
+
+from toishi.engines.rows import Row
 
 
 class Step:
@@ -53,17 +56,6 @@ class RowLayer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
             places.view(-1, *places.shape[2:]).index_copy_(0, self.step.slots_B, states[:, :, 0])
         return tuple(places[:count, : self.step.longest].transpose(1, 2) for places in (self.keys, self.values))
 
-    def enter(self, places: Tensor, keys_HLD: Tensor, values_HLD: Tensor) -> None:
-        """The prompt of new rows."""
-        length = keys_HLD.shape[1]
-        self.keys[places, :length] = keys_HLD.transpose(0, 1)
-        self.values[places, :length] = values_HLD.transpose(0, 1)
-
-    def move(self, origins: Tensor, places: Tensor, length: int) -> None:
-        """Rows from one place to another."""
-        for held in (self.keys, self.values):
-            held[places, :length] = held[origins, :length]
-
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Keys that attention sees, from which position on."""
         return self.step.longest, 0
@@ -82,28 +74,40 @@ class RowCache(Cache):  # type: ignore[misc, unused-ignore]
 
     like      the cache of some prompt, which says how many layers there are and how wide
     rows      places
-    capacity  tokens in one place
+    prompt_length, own_length   the longest prompt, and the most tokens of an answer that are fed
     """
 
-    def __init__(self, like: Cache, *, rows: int, capacity: int) -> None:
-        self.step, self.capacity = Step(), capacity
-        super().__init__(layers=[RowLayer(self.step, rows, capacity) for _ in like.layers])
+    def __init__(self, like: Cache, *, rows: int, prompt_length: int, own_length: int) -> None:
+        self.step, self.capacity = Step(), prompt_length + own_length
+        super().__init__(layers=[RowLayer(self.step, rows, self.capacity) for _ in like.layers])
         for layer, made in zip(self.layers, like.layers, strict=True):
             layer.lazy_initialization(made.keys, made.values)
 
-    def prepare(self, lengths_B: Tensor, longest: int) -> None:
-        """The next forward pass writes the rows' tokens at positions `lengths_B`; `longest` is their maximum plus 1."""
-        first_B = torch.arange(0, len(lengths_B) * self.capacity, self.capacity, device=lengths_B.device)
-        self.step.slots_B, self.step.longest = first_B + lengths_B, longest
+    def enter(self, places: Sequence[int], prompt_ids: tuple[int, ...], made: Cache, number: int) -> None:
+        """Copy one prompt, row `number` of the left-padded `made`, into every one of the places."""
+        index, length = torch.tensor(places, device=self.layers[0].keys.device), len(prompt_ids)
+        for layer, source in zip(self.layers, made.layers, strict=True):
+            layer.keys[index, :length] = source.keys[number, :, -length:].transpose(0, 1)
+            layer.values[index, :length] = source.values[number, :, -length:].transpose(0, 1)
 
-    def enter(self, places: Sequence[int], prompts: Cache, number: int, length: int) -> None:
-        """Copy one prompt, the last `length` tokens of row `number` of `prompts`, into every one of the places."""
-        index = torch.tensor(places, device=self.layers[0].keys.device)
-        for layer, made in zip(self.layers, prompts.layers, strict=True):
-            layer.enter(index, made.keys[number, :, -length:], made.values[number, :, -length:])
-
-    def move(self, moves: Sequence[tuple[int, int]], length: int) -> None:
-        """(from, to) for every row that moves; of each row the first `length` tokens go with it."""
+    def move(self, moves: Sequence[tuple[int, int]]) -> None:
+        """(from, to) for every row that moves."""
         origins, places = torch.tensor(moves, device=self.layers[0].keys.device).T
         for layer in self.layers:
-            layer.move(origins, places, length)
+            for held in (layer.keys, layer.values):
+                held[places, : self.step.longest] = held[origins, : self.step.longest]
+
+    def settle(self, rows: Sequence[Row]) -> None:
+        """The rows that are there have changed: nothing to note, each has all that it needs in its place."""
+
+    def prepare(self, rows: Sequence[Row], lengths_B: Tensor) -> Tensor:
+        """Get ready for a forward pass that feeds each row's newest token at position `lengths_B`; its mask (B, 1, 1, K)."""
+        device = lengths_B.device
+        self.step.longest = max(row.length for row in rows) + 1
+        self.step.slots_B = torch.arange(0, len(rows) * self.capacity, self.capacity, device=device) + lengths_B
+        allowed_BK = torch.arange(self.step.longest, device=device) <= lengths_B[:, None]
+        return allowed_BK[:, None, None]
+
+    def attending(self, module: Any) -> AbstractContextManager[None]:
+        """The module attends as it always does."""
+        return nullcontext()

@@ -21,6 +21,7 @@ from torch import Tensor
 from toishi.engines.cache import RowCache
 from toishi.engines.plain import cache_name
 from toishi.engines.rows import Ending, Row, advance
+from toishi.engines.shared import SharedCache
 from toishi.policy.capabilities import model_mask
 
 _PREFILL_TOKENS = 2048
@@ -44,31 +45,33 @@ class _Batch:
         self.waiting = deque(sorted(rows, key=lambda row: (-len(row.prompt_ids), row.prompt_ids)))
         self.alive: list[Row] = []
         self.places = min(max_rows, len(rows))
-        self.capacity = max(len(row.prompt_ids) for row in rows) + ending.sampling.max_new_tokens - 1
-        self.columns = torch.arange(self.capacity, device=self.device)
+        self.longest_prompt = max(len(row.prompt_ids) for row in rows)
         self.prompts = _Prompts({}, torch.empty(0), None)
-        self.cache: RowCache | None = None
+        self.cache: RowCache | SharedCache | None = None
 
     def fill(self) -> None:
         """Let waiting rows enter while there are places."""
+        before = len(self.alive)
         while self.waiting and len(self.alive) < self.places:
             entering = self._next_rows(self.places - len(self.alive))
             numbers = [self.prompts.numbers[row.prompt_ids] for row in entering]
             advance(entering, self.prompts.logits_PV[numbers], self.ending)
             for prompt_ids, number in self.prompts.numbers.items():
                 self._enter([row for row in entering if row.prompt_ids == prompt_ids and row.finish is None], number)
+        if len(self.alive) > before:
+            assert self.cache is not None
+            self.cache.settle(self.alive)
 
     def step(self) -> None:
         """One token more for every row; those that end leave."""
         assert self.cache is not None
         fed = [[row.token_ids[-1] for row in self.alive], [row.length for row in self.alive]]
         ids_B, lengths_B = torch.tensor(fed, device=self.device)
-        longest = max(fed[1]) + 1
-        self.cache.prepare(lengths_B, longest)
-        allowed_BK = self.columns[:longest] <= lengths_B[:, None]
-        output = self._forward(ids_B[:, None], lengths_B[:, None], allowed_BK[:, None, None], self.cache)
+        allowed = self.cache.prepare(self.alive, lengths_B)
+        with self.cache.attending(self.module):
+            output = self._forward(ids_B[:, None], lengths_B[:, None], allowed, self.cache)
         advance(self.alive, output.logits[:, -1], self.ending)
-        self._leave(longest)
+        self._leave()
 
     def _next_rows(self, room: int) -> list[Row]:
         """The next waiting rows whose prompts are computed; computes the next prompts when there is none."""
@@ -83,14 +86,23 @@ class _Batch:
         if not rows:
             return
         if self.cache is None:
-            self.cache = RowCache(self.prompts.cache, rows=self.places, capacity=self.capacity)
+            self.cache = self._make_cache()
         start = len(self.alive)
         self.alive += rows
-        self.cache.enter(range(start, len(self.alive)), self.prompts.cache, number, len(rows[0].prompt_ids))
+        self.cache.enter(range(start, len(self.alive)), rows[0].prompt_ids, self.prompts.cache, number)
 
-    def _leave(self, longest: int) -> None:
+    def _make_cache(self) -> RowCache | SharedCache:
+        sizes = {"rows": self.places, "prompt_length": self.longest_prompt}
+        own_length = self.ending.sampling.max_new_tokens - 1  # the last token is not fed
+        kind = SharedCache if self.device.type == "cpu" else RowCache
+        return kind(self.prompts.cache, **sizes, own_length=own_length)
+
+    def _leave(self) -> None:
         """Take finished rows out; rows from the end move into their places."""
         stay = sum(row.finish is None for row in self.alive)
+        if stay == len(self.alive):
+            return
+        assert self.cache is not None
         holes = [place for place, row in enumerate(self.alive[:stay]) if row.finish is not None]
         movers = [place for place, row in enumerate(self.alive) if place >= stay and row.finish is None]
         moves = list(zip(movers, holes, strict=True))
@@ -98,8 +110,8 @@ class _Batch:
             self.alive[place] = self.alive[origin]
         del self.alive[stay:]
         if moves:
-            assert self.cache is not None
-            self.cache.move(moves, longest)
+            self.cache.move(moves)
+        self.cache.settle(self.alive)
 
     def _prefill(self, prompts: list[tuple[int, ...]]) -> _Prompts:
         """The prompts in one forward pass, left-padded to the longest; a padding position looks at itself only."""
