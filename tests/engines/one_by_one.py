@@ -60,7 +60,7 @@ def truncated(probs: list[float], sampling: Sampling) -> list[float]:
     least = ranked[sampling.top_k - 1] if 0 < sampling.top_k < len(probs) else 0.0
     least = max(least, sampling.min_p * ranked[0])
     if sampling.top_p < 1:
-        sums = list(accumulate(ranked))
-        least = max(least, ranked[next(index for index, total in enumerate(sums) if total >= sampling.top_p or index == len(sums) - 1)])
+        reached = [total >= sampling.top_p for total in accumulate(ranked)]
+        least = max(least, ranked[reached.index(True) if any(reached) else -1])
     kept = [p if p >= least else 0.0 for p in probs]
     return [p / sum(kept) for p in kept]

@@ -12,11 +12,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from tests.engines.one_by_one import Reference, sampled_one_by_one
+from tests.policy.test_capabilities import options_of
 from tests.tiny import FAMILIES, VOCAB_SIZE, tiny_model
+from toishi.engines import fast, shared
 from toishi.engines.base import Request, Sampling
+from toishi.engines.cache import RowCache
 from toishi.engines.torch import TorchEngine
+from toishi.policy.capabilities import FULL_ATTENTION_TYPES
 from toishi.types import Completion
 
+TOLERANCE = 1e-10
 WINDOW = 16  # of the tiny mistral: prompt and answer fit into it here
 
 
@@ -36,16 +41,12 @@ def text_of(ids: Any) -> str:
     return " ".join(str(token) for token in ids) + " "
 
 
-def require_same(found: Completion, wanted: Reference) -> None:
+def require_same(found: Completion, wanted: Reference, tolerance: float = TOLERANCE) -> None:
     assert found.token_ids == wanted.token_ids
     assert found.finish_reason == ("stop" if wanted.stopped else "length")
-    assert found.sampled_logprobs == pytest.approx(wanted.logprobs, rel=0, abs=TOLERANCE)
-    assert found.entropies == pytest.approx(wanted.entropies, rel=0, abs=TOLERANCE)
+    assert found.sampled_logprobs == pytest.approx(wanted.logprobs, rel=0, abs=tolerance)
+    assert found.entropies == pytest.approx(wanted.entropies, rel=0, abs=tolerance)
 
-
-# Norms and rotary angles of many models drop to float32 inside, also in a float64 model; that rounding is the same function
-# of the same numbers in both ways of computing, but its input differs in the last bits of float64.
-TOLERANCE = 1e-10
 
 SAMPLINGS = st.builds(
     Sampling,
@@ -57,7 +58,7 @@ SAMPLINGS = st.builds(
     greedy=st.sampled_from([False, False, False, True]),
 )
 PROMPTS = st.lists(st.lists(st.integers(0, VOCAB_SIZE - 1), min_size=1, max_size=WINDOW - 8), min_size=1, max_size=4)
-QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, HealthCheck.function_scoped_fixture]}
+QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow]}
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -70,28 +71,40 @@ QUIET = {"deadline": None, "suppress_health_check": [HealthCheck.too_slow, Healt
     stop_ids=st.sets(st.integers(0, VOCAB_SIZE - 1), max_size=40),
     seed=st.integers(0, 2**31),
     shuffle=st.randoms(use_true_random=False),
+    rows_apart=st.booleans(),
 )
 def test_tokens_are_those_of_one_by_one_sampling(
-    family: str, prompts: list[list[int]], members: int, sampling: Sampling, max_rows: int, stop_ids: set[int], seed: int, shuffle: Any
+    family: str,
+    prompts: list[list[int]],
+    members: int,
+    sampling: Sampling,
+    max_rows: int,
+    stop_ids: set[int],
+    seed: int,
+    shuffle: Any,
+    rows_apart: bool,
 ) -> None:
     requests = [Request(prompt_ids=tuple(p), key=(seed, g, m)) for g, p in enumerate(prompts) for m in range(members)]
     shuffle.shuffle(requests)
     module, stops = model(family), sorted(stop_ids)
-    found = generated(module, requests, sampling, stop_ids=stops, max_rows=max_rows)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(shared, "_FIRST_TOKENS", 2)  # so that room for own tokens has to grow
+        if rows_apart:
+            patch.setattr(fast, "SharedCache", RowCache)  # what a GPU uses
+        found = generated(module, requests, sampling, stop_ids=stops, max_rows=max_rows)
     for request, completion in zip(requests, found, strict=True):
         require_same(completion, sampled_one_by_one(module, request, sampling, stops))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32])
 @pytest.mark.parametrize("family", FAMILIES)
-def test_in_float32_answers_differ_only_where_a_draw_hits_a_boundary(family: str, dtype: torch.dtype) -> None:
+def test_in_float32_answers_differ_only_where_a_draw_hits_a_boundary(family: str) -> None:
     """Every divergence begins at a token whose uniform number lies within 1e-5 of the end of its interval."""
-    stops, sampling = list(range(20)), Sampling(max_new_tokens=4)
-    requests = [Request(prompt_ids=tuple(range(30, 30 + length)), key=(5, length, m)) for length in range(1, 9) for m in range(70)]
-    found = generated(model(family, dtype), requests, sampling, stop_ids=stops, max_rows=48)
+    module, stops, sampling = model(family, torch.float32), list(range(20)), Sampling(max_new_tokens=4)
+    requests = [Request(prompt_ids=tuple(range(30, 30 + n)), key=(5, n, m)) for n in range(1, 9) for m in range(64)]
+    found = generated(module, requests, sampling, stop_ids=stops, max_rows=48)
     diverged = 0
     for request, completion in zip(requests, found, strict=True):
-        wanted = sampled_one_by_one(model(family, dtype), request, sampling, stops)
+        wanted = sampled_one_by_one(module, request, sampling, stops)
         if completion.token_ids != wanted.token_ids:
             pairs = zip(completion.token_ids, wanted.token_ids, strict=False)
             first = next(at for at, (one, other) in enumerate(pairs) if one != other)
@@ -164,3 +177,22 @@ def test_impossible_tokens_are_allowed() -> None:
     (found,) = generated(module, [request], Sampling(max_new_tokens=6), stop_ids=[])
     require_same(found, sampled_one_by_one(module, request, Sampling(max_new_tokens=6), []))
     assert max(found.token_ids) < 40
+
+
+TYPES = [(family, kind) for family in sorted(FULL_ATTENTION_TYPES) for kind in ("shared", "apart")]
+
+
+@pytest.mark.parametrize(("family", "kind"), TYPES)
+def test_every_type_of_the_capability_table(family: str, kind: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Through transformers' interfaces, whatever a family does around its attention: scaling, soft-caps, norms, biases."""
+    if kind == "apart":
+        monkeypatch.setattr(fast, "SharedCache", RowCache)
+    # Gemma 2 has no other attention than eager; most eager attentions take the softmax in float32 also in a float64 model.
+    attention, tolerance = ("eager", 1e-5) if family == "gemma2" else ("sdpa", TOLERANCE)
+    module = tiny_model(family, dtype=torch.float64, attn_implementation=attention, **options_of(family)).requires_grad_(False)
+    requests = [Request(prompt_ids=tuple(range(5, 5 + n)), key=(n, m)) for n in (1, 3, 6) for m in range(3)]
+    sampling = Sampling(max_new_tokens=5)
+    found = generated(module, requests, sampling, stop_ids=list(range(15)), max_rows=5)
+    for request, completion in zip(requests, found, strict=True):
+        require_same(completion, sampled_one_by_one(module, request, sampling, list(range(15))), tolerance)
+    assert module.config._attn_implementation == attention

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -20,6 +21,17 @@ from torch import Tensor
 from transformers.cache_utils import Cache, CacheLayerMixin
 
 from toishi.engines.rows import Row
+
+
+@dataclass(frozen=True, kw_only=True)
+class Size:
+    """What a batch needs at most: rows and distinct prompts at the same time, tokens of a prompt, tokens of an answer that
+    are fed back (all but the last)."""
+
+    rows: int
+    prompts: int
+    prompt_length: int
+    own_length: int
 
 
 class Step:
@@ -44,9 +56,9 @@ class RowLayer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
 
     def lazy_initialization(self, key_states: Tensor, value_states: Tensor) -> None:
         """Reserve the places; `key_states` and `value_states` (B, heads, L, head size) say how wide they are."""
-        self.keys, self.values = (
-            states.new_zeros(self.rows, self.capacity, states.shape[1], states.shape[3]) for states in (key_states, value_states)
-        )
+        places = (self.rows, self.capacity, key_states.shape[1])
+        self.keys = key_states.new_zeros(*places, key_states.shape[3])
+        self.values = value_states.new_zeros(*places, value_states.shape[3])
         self.is_initialized = True
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
@@ -54,7 +66,8 @@ class RowLayer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
         count = key_states.shape[0]
         for places, states in ((self.keys, key_states), (self.values, value_states)):
             places.view(-1, *places.shape[2:]).index_copy_(0, self.step.slots_B, states[:, :, 0])
-        return tuple(places[:count, : self.step.longest].transpose(1, 2) for places in (self.keys, self.values))
+        seen = slice(self.step.longest)
+        return self.keys[:count, seen].transpose(1, 2), self.values[:count, seen].transpose(1, 2)
 
     def get_mask_sizes(self, query_length: int) -> tuple[int, int]:
         """Keys that attention sees, from which position on."""
@@ -73,13 +86,12 @@ class RowCache(Cache):  # type: ignore[misc, unused-ignore]
     """The places of all layers.
 
     like      the cache of some prompt, which says how many layers there are and how wide
-    rows      places
-    prompt_length, own_length   the longest prompt, and the most tokens of an answer that are fed
+    size      what the batch needs at most
     """
 
-    def __init__(self, like: Cache, *, rows: int, prompt_length: int, own_length: int) -> None:
-        self.step, self.capacity = Step(), prompt_length + own_length
-        super().__init__(layers=[RowLayer(self.step, rows, self.capacity) for _ in like.layers])
+    def __init__(self, like: Cache, size: Size) -> None:
+        self.step, self.capacity = Step(), size.prompt_length + size.own_length
+        super().__init__(layers=[RowLayer(self.step, size.rows, self.capacity) for _ in like.layers])
         for layer, made in zip(self.layers, like.layers, strict=True):
             layer.lazy_initialization(made.keys, made.values)
 
@@ -100,7 +112,7 @@ class RowCache(Cache):  # type: ignore[misc, unused-ignore]
     def settle(self, rows: Sequence[Row]) -> None:
         """The rows that are there have changed: nothing to note, each has all that it needs in its place."""
 
-    def prepare(self, rows: Sequence[Row], lengths_B: Tensor) -> Tensor:
+    def prepare(self, rows: Sequence[Row], lengths_B: Tensor, *, room: int) -> Tensor:
         """Get ready for a forward pass that feeds each row's newest token at position `lengths_B`; its mask (B, 1, 1, K)."""
         device = lengths_B.device
         self.step.longest = max(row.length for row in rows) + 1

@@ -1,8 +1,8 @@
 """The fast path: all rows of a call through one batch whose places never stand empty while a row waits.
 
 Decisions:
-1. Distinct prompts are computed a few at a time, left-padded, just before their rows enter: once for all siblings, and never more
-   of them in memory than one pass holds. Rows wait in the order of their prompts' lengths, so that there is little padding.
+1. Distinct prompts are computed a few at a time, left-padded, just before their rows enter: once for all siblings, and never
+   more of them in memory than one pass holds. Rows wait in the order of their prompts' lengths: so there is little padding.
 2. A row's first token is drawn from its prompt's logits; only rows that go on get a place.
 3. Rows that have finished leave at once, waiting rows take their places (continuous batching). Who is beside a row changes
    nothing but the last bits: each row has its own random numbers, positions and mask.
@@ -18,7 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from toishi.engines.cache import RowCache
+from toishi.engines.cache import RowCache, Size
 from toishi.engines.plain import cache_name
 from toishi.engines.rows import Ending, Row, advance
 from toishi.engines.shared import SharedCache
@@ -44,16 +44,19 @@ class _Batch:
         self.cache_name, self.device = cache_name(module), module.device
         self.waiting = deque(sorted(rows, key=lambda row: (-len(row.prompt_ids), row.prompt_ids)))
         self.alive: list[Row] = []
-        self.places = min(max_rows, len(rows))
-        self.longest_prompt = max(len(row.prompt_ids) for row in rows)
+        distinct = {row.prompt_ids for row in rows}
+        self.size = Size(
+            rows=min(max_rows, len(rows)), prompts=min(max_rows, len(distinct)),
+            prompt_length=max(map(len, distinct)), own_length=ending.sampling.max_new_tokens - 1,
+        )  # fmt: skip
         self.prompts = _Prompts({}, torch.empty(0), None)
         self.cache: RowCache | SharedCache | None = None
 
     def fill(self) -> None:
         """Let waiting rows enter while there are places."""
         before = len(self.alive)
-        while self.waiting and len(self.alive) < self.places:
-            entering = self._next_rows(self.places - len(self.alive))
+        while self.waiting and len(self.alive) < self.size.rows:
+            entering = self._next_rows(self.size.rows - len(self.alive))
             numbers = [self.prompts.numbers[row.prompt_ids] for row in entering]
             advance(entering, self.prompts.logits_PV[numbers], self.ending)
             for prompt_ids, number in self.prompts.numbers.items():
@@ -67,7 +70,8 @@ class _Batch:
         assert self.cache is not None
         fed = [[row.token_ids[-1] for row in self.alive], [row.length for row in self.alive]]
         ids_B, lengths_B = torch.tensor(fed, device=self.device)
-        allowed = self.cache.prepare(self.alive, lengths_B)
+        room = self.size.rows if self.waiting else len(self.alive)
+        allowed = self.cache.prepare(self.alive, lengths_B, room=room)
         with self.cache.attending(self.module):
             output = self._forward(ids_B[:, None], lengths_B[:, None], allowed, self.cache)
         advance(self.alive, output.logits[:, -1], self.ending)
@@ -86,16 +90,11 @@ class _Batch:
         if not rows:
             return
         if self.cache is None:
-            self.cache = self._make_cache()
+            kind = SharedCache if self.device.type == "cpu" else RowCache
+            self.cache = kind(self.prompts.cache, self.size)
         start = len(self.alive)
         self.alive += rows
         self.cache.enter(range(start, len(self.alive)), rows[0].prompt_ids, self.prompts.cache, number)
-
-    def _make_cache(self) -> RowCache | SharedCache:
-        sizes = {"rows": self.places, "prompt_length": self.longest_prompt}
-        own_length = self.ending.sampling.max_new_tokens - 1  # the last token is not fed
-        kind = SharedCache if self.device.type == "cpu" else RowCache
-        return kind(self.prompts.cache, **sizes, own_length=own_length)
 
     def _leave(self) -> None:
         """Take finished rows out; rows from the end move into their places."""

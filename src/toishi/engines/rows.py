@@ -105,8 +105,8 @@ def drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> tu
     if sampling.temperature != 1:
         shifted_BV.div_(sampling.temperature)
     if sampling.truncates:
-        options = {"top_p": sampling.top_p, "top_k": sampling.top_k, "min_p": sampling.min_p}
-        shifted_BV = filtered(shifted_BV.log_softmax(dim=-1), **options)
+        full_BV = shifted_BV.log_softmax(dim=-1)
+        shifted_BV = filtered(full_BV, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
     shifted_BV.sub_(shifted_BV.amax(dim=-1, keepdim=True))
     probs_BV = shifted_BV.softmax(dim=-1)
     # The likeliest token is at 0 now, so its probability is 1 over the sum of all exponentials.
@@ -125,7 +125,7 @@ def drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> tu
 
 def _mean(probs_BV: Tensor, values_BV: Tensor) -> Tensor:
     """Sum of probability times value over the vocabulary; a value of -inf, whose probability is 0, counts 0."""
-    means_B = torch.linalg.vecdot(probs_BV, values_BV)
+    means_B: Tensor = torch.linalg.vecdot(probs_BV, values_BV)
     if bool(means_B.isnan().any()):
         means_B = torch.linalg.vecdot(probs_BV, values_BV.clamp_min(torch.finfo(values_BV.dtype).min))
     return means_B
