@@ -80,7 +80,7 @@ class _Batch:
     def _next_rows(self, room: int) -> list[Row]:
         """The next waiting rows whose prompts are computed; computes the next prompts when there is none."""
         if self.waiting[0].prompt_ids not in self.prompts.numbers:
-            self.prompts = self._prefill(_first_prompts(self.waiting))
+            self.prompts = self._prefill(_first_prompts(self.waiting, self.size.rows))
         rows: list[Row] = []
         while self.waiting and len(rows) < room and self.waiting[0].prompt_ids in self.prompts.numbers:
             rows.append(self.waiting.popleft())
@@ -151,7 +151,7 @@ def decode_fast(module: Any, rows: Sequence[Row], ending: Ending, *, max_rows: i
             batch.step()
 
 
-def _first_prompts(waiting: Sequence[Row]) -> list[tuple[int, ...]]:
-    """The next distinct prompts, as many as one pass takes with padding; at least one."""
+def _first_prompts(waiting: Sequence[Row], most: int) -> list[tuple[int, ...]]:
+    """The next distinct prompts, as many as one pass takes with padding, but not more than `most`; at least one."""
     prompts = list(dict.fromkeys(row.prompt_ids for row in waiting))
-    return prompts[: max(1, _PREFILL_TOKENS // len(prompts[0]))]
+    return prompts[: min(most, max(1, _PREFILL_TOKENS // len(prompts[0])))]
