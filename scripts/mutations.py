@@ -34,6 +34,7 @@ class Fault:
 WORKED = "tests/algorithms/test_worked_step.py"
 UPDATE = "tests/test_update.py"
 PACKING = "tests/test_packing.py"
+ENGINES = "tests/engines/test_torch.py tests/engines/test_exactness.py"
 
 FAULTS = (
     Fault("advantage sign", "ops/surrogates.py", "return -advantages_N * held_N", "return advantages_N * held_N", WORKED),
@@ -123,7 +124,7 @@ FAULTS = (
         "logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, row.targets_N, 1.0)",
         UPDATE,
     ),
-    Fault("temperature forgotten in sampling", "engines/torch.py", " / sampling.temperature", " / 1.0", "tests/engines"),
+    Fault("temperature forgotten in sampling", "engines/rows.py", "div_(sampling.temperature)", "div_(1.0)", ENGINES),
     Fault(
         "reference follows the policy",
         "policy/policy.py",
@@ -148,13 +149,40 @@ FAULTS = (
     ),
     Fault("gradient clipped twice as hard", "update.py", "limit / norm", "limit / norm / 2", UPDATE),
     Fault("old log-probs not kept", "update.py", "if num_updates > 1 else {}", "if num_updates > 99 else {}", UPDATE),
-    Fault("finished rows stay", "engines/torch.py", "cache.batch_select_indices(index)", "pass", "tests/engines"),
     Fault(
-        "padding is attended to",
-        "engines/torch.py",
-        ">= (longest - lengths_B)[:, None]",
-        ">= 0 * lengths_B[:, None]",
-        "tests/engines",
+        "finished rows stay on the plain path",
+        "engines/plain.py",
+        "cache.batch_select_indices(",
+        "(",
+        "tests/engines/test_torch.py",
+    ),
+    Fault(
+        "rows move without their own keys",
+        "engines/fast.py",
+        "            self.cache.move(moves)\n",
+        "            pass\n",
+        ENGINES,
+    ),
+    Fault(
+        "padding of prompts is attended to", "engines/fast.py", "causal_LL & is_real_P1L", "causal_LL | ~is_real_P1L", ENGINES
+    ),
+    Fault("shorter prompts see behind their end", "engines/shared.py", "] < prompt_B[:, None]", "] < 10**6", ENGINES),
+    Fault("a row sees what an earlier one left", "engines/shared.py", "] <= step.own_B[:, None]", "] <= 10**6", ENGINES),
+    Fault("siblings of another prompt", "engines/shared.py", "slot * most + at", "at", ENGINES),
+    Fault(
+        "rows apart see behind their end",
+        "engines/cache.py",
+        "device=device) <= lengths_B[:, None]",
+        "device=device) <= lengths_B.amax()",
+        ENGINES,
+    ),
+    Fault("entropy of the wrong sign", "engines/rows.py", "log_total_B - _mean(", "log_total_B + _mean(", ENGINES),
+    Fault(
+        "top-p keeps one token too few",
+        "ops/sampling.py",
+        "(reached_BC < top_p).sum(dim=-1, keepdim=True)",
+        "((reached_BC < top_p).sum(dim=-1, keepdim=True) - 1).clamp_min_(0)",
+        "tests/ops/test_sampling.py",
     ),
     Fault(
         "siblings share their random numbers",

@@ -27,7 +27,8 @@ CASES = [
 ]
 
 
-def _options(family: str) -> dict[str, Any]:
+def options_of(family: str) -> dict[str, Any]:
+    """What a tiny model of the family needs besides the sizes."""
     if family in {"mixtral", "qwen2_moe", "qwen3_moe", "olmoe", "granitemoe"}:
         sizes = {"moe_intermediate_size": 24, "shared_expert_intermediate_size": 24, "decoder_sparse_step": 1}
         experts = {"num_experts": 4, "num_local_experts": 4, "num_experts_per_tok": 2}
@@ -37,7 +38,7 @@ def _options(family: str) -> dict[str, Any]:
 
 
 def _model(family: str, attention: str) -> Any:
-    return tiny_model(family, dtype=torch.float64, attn_implementation=attention, **_options(family)).requires_grad_(False)
+    return tiny_model(family, dtype=torch.float64, attn_implementation=attention, **options_of(family)).requires_grad_(False)
 
 
 def _separate(model: Any, prompt: list[int], completion: list[int]) -> Tensor:

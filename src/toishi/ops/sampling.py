@@ -1,4 +1,10 @@
-"""Drawing tokens: inversion of the cumulative distribution, and the usual truncations of a distribution."""
+"""Drawing tokens: inversion of the cumulative distribution, and the usual truncations of a distribution.
+
+Decisions:
+1. The vocabulary is never sorted: a draw goes through sums of blocks, top-p looks at the few likeliest tokens first.
+2. A truncation is a threshold, so tokens that are as likely as the last kept one stay too. What is kept then depends on the
+   row alone, not on the order in which a kernel happens to put equal numbers (in bf16 there are many).
+"""
 
 from __future__ import annotations
 
@@ -8,29 +14,34 @@ import torch
 from torch import Tensor
 
 _BLOCK = 256
+_FEW = 64
 
 
-def choose(probs_BV: Tensor, draws_B: Sequence[float]) -> Tensor:
-    """One token id per row: the first whose cumulative probability exceeds the row's uniform number.
+def choose(weights_BV: Tensor, draws_B: Sequence[float]) -> Tensor:
+    """One token id per row: the first whose cumulative share of the row's weights exceeds the row's uniform number.
 
-    Two levels, block sums first and then inside one block, so no sort and no pass of prefix sums over the vocabulary.
-    Sums are float64: with float32 the last tokens of a large vocabulary would be lost to rounding.
+    Weights need not sum to 1. Two levels, block sums first and then inside one block, so no sort and no pass of prefix sums
+    over the vocabulary. Block sums are added up in float64: with float32 the last tokens of a large vocabulary would be lost
+    to rounding.
 
-    >>> choose(torch.tensor([[0.2, 0.5, 0.3], [0.2, 0.5, 0.3]]), [0.1, 0.69]).tolist()
+    >>> choose(torch.tensor([[2.0, 5.0, 3.0], [2.0, 5.0, 3.0]]), [0.1, 0.69]).tolist()
     [0, 1]
     """
-    rows, vocabulary = probs_BV.shape
+    rows, vocabulary = weights_BV.shape
     blocks = -(-vocabulary // _BLOCK)
-    padded = torch.nn.functional.pad(probs_BV, (0, blocks * _BLOCK - vocabulary)).view(rows, blocks, _BLOCK)
-    ends_BK = padded.sum(dim=-1, dtype=torch.float64).cumsum(dim=-1)
-    target_B = torch.tensor(draws_B, dtype=torch.float64, device=probs_BV.device) * ends_BK[:, -1]
-    block_B = torch.searchsorted(ends_BK, target_B[:, None], right=True)[:, 0].clamp_max(blocks - 1)
-    before_B = torch.where(block_B > 0, ends_BK.gather(1, (block_B - 1).clamp_min(0)[:, None])[:, 0], 0.0)
-    inside_BK = padded[torch.arange(rows, device=probs_BV.device), block_B]
-    cumulative_BK = inside_BK.to(torch.float64).cumsum(dim=-1) + before_B[:, None]
-    offset_B = torch.searchsorted(cumulative_BK, target_B[:, None], right=True)[:, 0]
-    last_B = _BLOCK - 1 - inside_BK.flip(-1).gt(0).to(torch.int8).argmax(dim=-1)
-    return block_B * _BLOCK + torch.minimum(offset_B, last_B)
+    if vocabulary % _BLOCK:
+        weights_BV = torch.nn.functional.pad(weights_BV, (0, blocks * _BLOCK - vocabulary))
+    blocks_BKW = weights_BV.view(rows, blocks, _BLOCK)
+    ends_BK = blocks_BKW.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)
+    target_B1 = torch.tensor(draws_B, dtype=torch.float64, device=weights_BV.device)[:, None] * ends_BK[:, -1:]
+    block_B1 = torch.searchsorted(ends_BK, target_B1, right=True).clamp_max_(blocks - 1)
+    before_B1 = torch.where(block_B1 > 0, ends_BK.gather(1, (block_B1 - 1).clamp_min_(0)), 0.0)
+    inside_BW = blocks_BKW[torch.arange(rows, device=weights_BV.device), block_B1[:, 0]]
+    cumulative_BW = inside_BW.cumsum(dim=-1, dtype=torch.float64).add_(before_B1)
+    offset_B = torch.searchsorted(cumulative_BW, target_B1, right=True)[:, 0]
+    last_B = _BLOCK - 1 - inside_BW.flip(-1).gt(0).to(torch.int8).argmax(dim=-1)
+    # A row of NaN has no token; its number must still be one, for whoever finds out.
+    return (block_B1[:, 0] * _BLOCK + torch.minimum(offset_B, last_B)).clamp_max_(vocabulary - 1)
 
 
 def filtered(logprobs_BV: Tensor, *, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0) -> Tensor:
@@ -46,12 +57,24 @@ def filtered(logprobs_BV: Tensor, *, top_p: float = 1.0, top_k: int = 0, min_p: 
     if 0 < top_k < logprobs_BV.shape[-1]:
         keep &= logprobs_BV >= logprobs_BV.topk(top_k, dim=-1).values[:, -1:]
     if min_p > 0:
-        keep &= logprobs_BV.exp() >= min_p * logprobs_BV.exp().amax(dim=-1, keepdim=True)
+        probs_BV = logprobs_BV.exp()
+        keep &= probs_BV >= min_p * probs_BV.amax(dim=-1, keepdim=True)
     if top_p < 1:
-        sorted_BV, order_BV = logprobs_BV.exp().sort(dim=-1, descending=True)
-        before_BV = sorted_BV.cumsum(dim=-1) - sorted_BV
-        keep &= torch.empty_like(keep).scatter_(1, order_BV, before_BV < top_p)
+        keep &= logprobs_BV >= _last_of_top_p(logprobs_BV, top_p)
     if bool(keep.all()):
         return logprobs_BV
     kept = logprobs_BV.masked_fill(~keep, -torch.inf)
     return kept - kept.logsumexp(dim=-1, keepdim=True)
+
+
+def _last_of_top_p(logprobs_BV: Tensor, top_p: float) -> Tensor:
+    """The log-prob (B, 1) of the least likely token among the most likely ones whose probability reaches top_p."""
+    vocabulary = logprobs_BV.shape[-1]
+    count = min(_FEW, vocabulary)
+    while True:
+        likeliest_BC = logprobs_BV.topk(count, dim=-1).values
+        reached_BC = likeliest_BC.exp().cumsum(dim=-1, dtype=torch.float64)
+        if count == vocabulary or bool((reached_BC[:, -1] >= top_p).all()):
+            needed_B1 = (reached_BC < top_p).sum(dim=-1, keepdim=True).clamp_max_(count - 1)
+            return likeliest_BC.gather(1, needed_B1)
+        count = min(8 * count, vocabulary)
