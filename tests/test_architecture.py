@@ -20,7 +20,8 @@ LAYERS: dict[int, tuple[str, ...]] = {
     3: ("policy", "engines", "tasks", "rewards", "judging", "packages", "record"),
     4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "explanation"),
     5: (
-        *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health", "forecast", "memory", "disk", "golds", "sampler"),
+        *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health"),
+        *("forecast", "memory", "disk", "golds", "sampler"),
         *("provenance", "recorded", "resuming", "rejudging"),
         *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing"),
     ),
