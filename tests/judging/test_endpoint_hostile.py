@@ -9,7 +9,7 @@ import os
 import signal
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -311,6 +311,15 @@ def test_asking_a_closed_judge_again_and_again_never_hangs() -> None:
     assert all(isinstance(one, JudgeReply) or one.kind == "no_connection" for one in ended)
 
 
+@pytest.fixture
+def interruptible() -> Iterator[None]:
+    """Ctrl-C as in a terminal: a process that was started in the background, as tests may be, ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
+
+
+@pytest.mark.usefixtures("interruptible")
 def test_an_interrupt_ends_a_hundred_thousand_calls_at_once() -> None:
     with judge_at(lambda asked: Said(body=chat("7").body, delay_s=0.5), concurrency=8) as (judge, server):
         calls = [question()] * 100_000
