@@ -108,20 +108,20 @@ def test_a_module_of_the_same_name_is_pythons(best: Sandbox) -> None:
     [
         ("def add(a, b) return a", "SyntaxError: expected ':'"),
         ("import no_such_module", "ModuleNotFoundError"),
-        ("while True: pass", "took longer than 0.5 s"),
+        ("while True: pass", "took longer than 3 s"),
         ("import os; os._exit(0)", "the program ended itself"),
     ],
 )
 def test_a_program_that_does_not_load_runs_no_test(source: str, stopped: str, best: Sandbox) -> None:
-    report = check(source, best, limits=Limits(wall_s=0.5, cpu_s=5))
+    report = check(source, best, limits=Limits(wall_s=3, cpu_s=5))
     assert (report.results, report.broken) == ((), "")
     assert stopped in report.stopped
 
 
 def test_tests_before_an_endless_one_have_run(best: Sandbox) -> None:
     source = "def f(n):\n  while n == 2: pass\n  return n"
-    report = check(source, best, "assert f(1) == 1", "assert f(2) == 2", "assert f(3) == 3", limits=Limits(wall_s=0.7))
-    assert (passed(report), report.stopped) == ([True], "took longer than 0.7 s")
+    report = check(source, best, "assert f(1) == 1", "assert f(2) == 2", "assert f(3) == 3", limits=Limits(wall_s=3))
+    assert (passed(report), report.stopped) == ([True], "took longer than 3 s")
 
 
 @pytest.mark.parametrize(

@@ -152,7 +152,7 @@ def test_a_child_that_was_killed_while_idle_is_replaced() -> None:
 
 def test_importing_is_not_charged_to_the_first_call() -> None:
     pool = Pool(1)
-    answers = pool.call_each("builtins:abs", [-1], limits=Limits(wall_s=0.1), preload=["sympy"])
+    answers = pool.call_each("builtins:abs", [-1], limits=Limits(wall_s=0.4), preload=["sympy"])
     pool.close()
     assert answers == [1]
 
