@@ -364,3 +364,13 @@ def test_the_recipes_in_the_page_can_be_loaded() -> None:
     first, second = (load_config(read_yaml(block)) for block in blocks)
     assert first.rewards[1].cap == (-0.2, 0.3)
     assert second.algorithm.combine == "normalise_each"
+
+
+def test_a_cap_leaves_a_step_alone_that_says_nothing() -> None:
+    steps = (
+        Score(reward="steps", value=3.0, weight=1.0, reason="right"),
+        Score(reward="steps", value=None, weight=1.0, reason="no equation", status="abstained"),
+    )
+    rollout = Rollout(id=RolloutId(0, 0, 0), prompt=PROMPT, completion=completion([1, 2]), scores=steps)
+    (got,) = composed(Group(prompt=PROMPT, rollouts=(rollout,)), [Term(name="steps", cap=(0.0, 1.0))]).rollouts
+    assert (got.reward, got.scores[0].paid, got.scores[1]) == (1.0, 1.0, steps[1])

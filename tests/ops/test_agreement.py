@@ -171,3 +171,8 @@ def test_bootstrap_without_bounds() -> None:
     assert math.isnan(bootstrap(lambda items: float("nan"), ["a", "b"]).high)
     with pytest.raises(ValueError, match="at least one item"):
         bootstrap(lambda items: 1.0, [])
+
+
+def test_error_rates_need_a_verdict_for_each_truth() -> None:
+    with pytest.raises(ValueError, match="got 2 and 1"):
+        error_rates([True, False], [True])
