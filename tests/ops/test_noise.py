@@ -10,7 +10,6 @@ import pytest
 
 from toishi.ops.noise import (
     averaged_noise,
-    debiased_reward,
     expected_sign_change,
     flip_probabilities,
     flip_probability,
@@ -145,15 +144,6 @@ def test_a_verifier_by_enumeration() -> None:
                 wrong += chance * (true != 0 and advantage * true <= 0)
     assert gaps[1] / chances[1] - gaps[0] / chances[0] == pytest.approx(verifier_gap(a, b, size))
     assert verifier_sign_errors(p, a, b, size) == pytest.approx(wrong / mixed)
-
-
-def test_a_debiased_reward_has_the_true_mean() -> None:
-    for right in (0.0, 1.0):
-        yes = 0.85 if right else 0.2
-        mean = yes * debiased_reward(1.0, 0.2, 0.15) + (1 - yes) * debiased_reward(0.0, 0.2, 0.15)
-        assert mean == pytest.approx(right)
-    with pytest.raises(ValueError, match="a judge that guesses"):
-        debiased_reward(1.0, 0.5, 0.5)
 
 
 def test_repeat_noise_recovers_what_was_put_in() -> None:

@@ -70,9 +70,7 @@ def visible(text: str) -> str:
     """
     if text.isascii() and text.isprintable():
         return text
-    return "".join(
-        sign for sign in text if sign.isspace() or not (sign in _BLANK or unicodedata.category(sign) in ("Cc", "Cf", "Cs"))
-    )
+    return "".join(sign for sign in text if sign.isspace() or not _is_unseen(sign))
 
 
 def _is_unseen(sign: str) -> bool:

@@ -148,22 +148,6 @@ def verifier_sign_errors(success_rate: float, false_positive: float, false_negat
     return lost / total if total else float("nan")
 
 
-def debiased_reward(verdict: float, false_positive: float, false_negative: float) -> float:
-    """A verdict of 0 or 1, changed so that its mean is the truth: (r - FPR) / (1 - FPR - FNR).
-
-    Raises ValueError unless J = 1 - FPR - FNR is above 0: a judge that only guesses cannot be mended.
-
-    >>> round(debiased_reward(1.0, 0.1, 0.2), 4), round(debiased_reward(0.0, 0.1, 0.2), 4)
-    (1.2857, -0.1429)
-    """
-    youden_j = 1 - false_positive - false_negative
-    if youden_j <= 0:
-        raise ValueError(
-            f"J = 1 - FPR - FNR is {youden_j:g}: expected more than 0, since a judge that guesses cannot be mended"
-        )
-    return (verdict - false_positive) / youden_j
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RepeatNoise:
     """Noise and spread of scores, from asking about the same answers several times.
