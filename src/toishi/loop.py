@@ -37,10 +37,11 @@ from toishi.record.writer import RunWriter
 from toishi.resuming import reopen
 from toishi.rewards.hooks import closing, usage_of
 from toishi.rollout import sample_groups
-from toishi.scoring import score_groups, scoring_summary, usage_since
+from toishi.scoring import Scoring, scoring_summary, usage_since
 from toishi.session import Session, gather, sampling_of, start
 from toishi.stopping import Stopper
 from toishi.tracing.live import keep_trace, live_updates, refused_trace
+from toishi.tracked import tracking
 from toishi.types import Group, StepReport
 from toishi.update import measure_gap, with_reference
 
@@ -82,7 +83,7 @@ def resume(folder: Path | str, display: Display | None = None, given: Given = NO
 def run(session: Session, display: Display) -> Result:
     """Steps until the last one, an interrupt, or a health stop; evaluations and checkpoints when due."""
     config = session.config
-    with Stopper() as stopper, display.progress(session):
+    with Stopper() as stopper, display.progress(session), tracking(session, display) as followed:
         if session.step == 0:
             checkpoint(session)
             measure(session, display, full=True)
@@ -92,6 +93,7 @@ def run(session: Session, display: Display) -> Result:
             session.writer.write_step(report, session.renderer.pieces, streams=session.config.record.tokens)
             session.step, session.metrics = report.step, [*session.metrics, {"step": report.step, **report.metrics}]
             display.step(session, report)
+            followed.advance(session.step)
             last = session.step == config.train.steps
             if last or due(session.step, config.evaluation.every):
                 measure(session, display, full=last)
@@ -138,14 +140,15 @@ def sampled_and_scored(session: Session, step: int, clock: Clock, display: Displ
         missing = train.prompts_per_step - sum(not group.is_tied for group in groups)
         if missing == 0:
             return groups, refill - 1
-        with clock("rollout"):
-            prompts = session.prompts(missing)
-            fresh = sample_groups(
-                prompts, session.engine, session.sampling,
-                seed=session.config.seed, step=step, group_size=train.group_size, first_group=len(groups),
-            )  # fmt: skip
-        with clock("scoring"), display.scoring() as judged:
-            groups += score_groups(fresh, session.rewards, config.rewards, on_progress=judged)
+        with Scoring(session.rewards, config.rewards, num_groups=missing) as scoring:
+            with clock("rollout"):
+                sample_groups(
+                    session.prompts(missing), session.engine, session.sampling, seed=session.config.seed, step=step,
+                    group_size=train.group_size, first_group=len(groups), on_group=scoring.add,
+                )  # fmt: skip
+            with clock("scoring"), display.scoring() as judged:
+                groups += scoring.finish(judged)
+            clock.seconds["scoring_hidden"] += scoring.hidden_s
     return groups, train.refill_rounds
 
 
@@ -281,7 +284,7 @@ class Clock:
     """Adds up wall seconds by name."""
 
     def __init__(self) -> None:
-        self.seconds: dict[str, float] = {"rollout": 0.0, "scoring": 0.0, "update": 0.0, "trace": 0.0}
+        self.seconds: dict[str, float] = {"rollout": 0.0, "scoring": 0.0, "scoring_hidden": 0.0, "update": 0.0, "trace": 0.0}
         self._start = time.perf_counter()
 
     @contextmanager

@@ -138,14 +138,15 @@ def _key_value_cache(config: Config, shape: ModelShape, compute_bytes: int, prom
 
 def _updating(config: Config, shape: ModelShape, compute_bytes: int, prompt_tokens: int) -> tuple[Part, ...]:
     answer_tokens = config.train.group_size * config.sampling.max_new_tokens
-    tokens = min(config.train.micro_batch_tokens, prompt_tokens + answer_tokens)
+    groups = -(-config.train.prompts_per_step // config.train.minibatches)
+    tokens = min(config.train.micro_batch_tokens, groups * (prompt_tokens + answer_tokens))
     logit_tokens = min(tokens, answer_tokens)
     per_token = shape.layers * (10 * shape.hidden + 4 * shape.intermediate + 2 * shape.key_value_width)
     return (
         Part(
             "activations",
             tokens * per_token * compute_bytes,
-            f"{tokens:,} tokens a forward pass (a prompt and its answers), kept for the backward pass",
+            f"{tokens:,} tokens a forward pass (prompts and their answers), kept for the backward pass",
         ),
         Part(
             "logits",

@@ -132,7 +132,10 @@ METRICS: dict[str, Metric] = {
     "tokens/per_s": Metric("tokens/s", "sampled tokens divided by the whole step's time"),
     "prompts/next": Metric("prompts", "position in the task's stream after the step"),
     "time/rollout_s": Metric("s", "sampling"),
-    "time/scoring_s": Metric("s", "rewards"),
+    "time/scoring_s": Metric("s", "rewards, waited for after the last answer was sampled"),
+    "time/scoring_hidden_s": Metric(
+        "s", "of sampling, during which a reward was already asked (judges, programs): waited for by nobody"
+    ),
     "time/update_s": Metric("s", "reference and old log-probs, forward, backward, optimizer"),
     "time/trace_s": Metric("s", "measuring for a trace (record.trace_every, record.trace_when)", "0: not traced"),
     "time/step_s": Metric("s", "the whole step without writing the record"),
@@ -169,7 +172,7 @@ def sampler_gap(groups: Sequence[Group], streams: Sequence[TokenStreams]) -> tup
     gaps = [
         abs(sampled - trained)
         for stream in streams
-        if stream.computed
+        if stream.computed and completions[stream.rollout].sampled_logprobs
         for sampled, trained, has_loss in zip(
             completions[stream.rollout].sampled_logprobs, stream.old_logprob, completions[stream.rollout].loss_mask, strict=True
         )

@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from toishi.packing import PackedRow
+from toishi.policy.head import Predictions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -20,13 +21,14 @@ class Denominators:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRow:
-    """A packed row between its forward and its backward pass: the first four still hang on the model's graph.
+    """A packed row between its forward and its backward pass: log-probs and entropies still hang on the model's graph.
 
+    predicted        gives all logits at chosen positions, on request
     token_weights_N  d loss / d log-prob, as it is about to be back-propagated
     """
 
     row: PackedRow
-    logits_NV: Tensor
+    predicted: Predictions
     logprobs_N: Tensor
     entropy_N: Tensor
     old_logprobs_N: Tensor

@@ -37,6 +37,8 @@ def _needed(config: Config) -> Iterator[tuple[str, str, str]]:
         yield "jsonschema", "schema", "the reward 'json_schema'"
     if any(reward.options.get("kind", reward.name) == "gym" for reward in config.rewards):
         yield "reasoning_gym", "gym", "the reward 'gym'"
+    for name in dict.fromkeys(config.track):
+        yield name, name, f"track: [{name}]"
     if any(_asks_a_server(reward.options) for reward in config.rewards):
         yield "openai", "judge", "a judge at an address (base_url)"
 

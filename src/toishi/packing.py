@@ -1,31 +1,35 @@
 """Groups become the tensors of one optimizer update.
 
 Decisions:
-1. No padding and no wasted prompt: a row holds one prompt and, behind it, several of its answers. Each answer sees the prompt
-   and itself (a mask says so) and continues the prompt's positions. Where the architecture does not allow that, a row holds one
-   prompt and one answer and needs no mask: the same code, always correct.
+1. No padding and no wasted prompt: a row holds prompts and, behind each, several of its answers. An answer sees its prompt and
+   itself (a layout says so) and continues the prompt's positions. Where the architecture does not allow that, a row holds one
+   prompt and one answer and needs no layout: the same code, always correct.
 2. The last token of an answer predicts nothing that is trained, so it is not fed. The first is predicted by the prompt's
    last token.
-3. Only positions that predict a token with loss are kept (`keep_N`); all per-token numbers are flat over those (N).
+3. Rows are filled in the order of the answers. A group goes into the next row before it is split, since a split feeds its
+   prompt once more. Several groups share a row only where attention costs nothing for tokens that do not see each other.
+4. Only positions that predict a token with loss are kept (`keep_N`); all per-token numbers are flat over those (N).
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import torch
 from torch import Tensor
 
-from toishi.types import Rollout
+from toishi.policy.layout import Layout, Span
+from toishi.types import Completion, Rollout
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackedRow:
-    """One forward pass: a prompt and some of its answers.
+    """One forward pass: one or several prompts, each with some of its answers.
 
     input_ids_L, position_ids_L  (L,) tokens fed and their logical positions
-    mask_LL       (L, L) bool, True where the query (row) sees the key (column); None = plain causal
+    layout        who sees whom; None = plain causal
     keep_N        (N,) positions whose logits predict a token with loss; the same position may occur for several answers
     targets_N     (N,) the tokens they predict
     sequence_N    (N,) which of `rollouts` the token belongs to
@@ -34,7 +38,7 @@ class PackedRow:
     rollouts: tuple[Rollout, ...]
     input_ids_L: Tensor
     position_ids_L: Tensor
-    mask_LL: Tensor | None
+    layout: Layout | None
     keep_N: Tensor
     targets_N: Tensor
     sequence_N: Tensor
@@ -59,7 +63,7 @@ class PackedRow:
 
 
 def pack_row(rollouts: Sequence[Rollout], *, device: torch.device | str = "cpu") -> PackedRow:
-    """Answers to one prompt, packed behind it.
+    """Answers packed behind their prompts: neighbours with the same prompt share it.
 
     With prompt tokens (7, 8) and answers (1, 2) and (3,):
 
@@ -78,59 +82,73 @@ def pack_row(rollouts: Sequence[Rollout], *, device: torch.device | str = "cpu")
     >>> row.input_ids_L.tolist(), row.keep_N.tolist(), row.targets_N.tolist(), row.sequence_N.tolist()
     ([7, 8, 1], [1, 2, 1], [1, 2, 3], [0, 0, 1])
     """
-    prompt_ids = rollouts[0].prompt.token_ids
-    assert all(rollout.prompt.token_ids == prompt_ids for rollout in rollouts), "a row holds answers to one prompt"
-    ids, positions, segments = list(prompt_ids), list(range(len(prompt_ids))), [-1] * len(prompt_ids)
-    keep: list[int] = []
-    targets: list[int] = []
-    sequence: list[int] = []
-    for number, rollout in enumerate(rollouts):
-        tokens, start = rollout.completion.token_ids, len(ids)
-        for offset, (token, trained) in enumerate(zip(tokens, rollout.completion.loss_mask, strict=True)):
-            if trained:
-                keep.append(len(prompt_ids) - 1 if offset == 0 else start + offset - 1)
-                targets.append(token)
-                sequence.append(number)
-        ids += tokens[:-1]
-        positions += range(len(prompt_ids), len(prompt_ids) + len(tokens) - 1)
-        segments += [number] * (len(tokens) - 1)
+    ids: list[int] = []
+    positions: list[int] = []
+    spans: list[Span] = []
+    kept: list[tuple[int, int]] = []
+    for siblings in _by_prompt(rollouts):
+        prompt_ids, start = siblings[0].prompt.token_ids, len(ids)
+        spans.append(Span(start=start, prompt_length=len(prompt_ids), answer_lengths=tuple(map(_num_own, siblings))))
+        ids += prompt_ids
+        positions += range(len(prompt_ids))
+        last = len(ids) - 1
+        for rollout in siblings:
+            kept += _kept(rollout.completion, last, len(ids))
+            ids += rollout.completion.token_ids[:-1]
+            positions += range(len(prompt_ids), len(prompt_ids) + _num_own(rollout))
+    lengths = [sum(rollout.completion.loss_mask) for rollout in rollouts]
     return PackedRow(
         rollouts=tuple(rollouts),
         input_ids_L=torch.tensor(ids, device=device),
         position_ids_L=torch.tensor(positions, device=device),
-        mask_LL=None if len(rollouts) == 1 else _sees(torch.tensor(segments, device=device)),
-        keep_N=torch.tensor(keep, device=device),
-        targets_N=torch.tensor(targets, device=device),
-        sequence_N=torch.tensor(sequence, device=device),
+        layout=None if len(rollouts) == 1 else Layout(tuple(spans)),
+        keep_N=torch.tensor([position for position, _ in kept], dtype=torch.int64, device=device),
+        targets_N=torch.tensor([token for _, token in kept], dtype=torch.int64, device=device),
+        sequence_N=torch.repeat_interleave(torch.tensor(lengths, device=device)),
     )
 
 
-def _sees(segments_L: Tensor) -> Tensor:
-    """Causal, and either the key is prompt (-1) or query and key belong to the same answer."""
-    order_L = torch.arange(len(segments_L), device=segments_L.device)
-    causal_LL = order_L[:, None] >= order_L[None]
-    return causal_LL & ((segments_L[None] == -1) | (segments_L[:, None] == segments_L[None]))
+def _kept(completion: Completion, last: int, start: int) -> Iterator[tuple[int, int]]:
+    """(position, token it predicts) of each token with loss; the answer is fed from `start`, its prompt ends at `last`."""
+    for offset, (token, trained) in enumerate(zip(completion.token_ids, completion.loss_mask, strict=True)):
+        if trained:
+            yield (last if offset == 0 else start + offset - 1), token
 
 
 def pack(
-    rollouts: Sequence[Rollout], *, shared_prompt: bool, token_budget: int, device: torch.device | str = "cpu"
+    rollouts: Sequence[Rollout],
+    *,
+    shared_prompt: bool,
+    token_budget: int,
+    mix_groups: bool = False,
+    device: torch.device | str = "cpu",
 ) -> list[PackedRow]:
     """Rows of at most `token_budget` fed tokens (a single answer may exceed it), siblings together.
 
+    mix_groups  whether a row may hold answers to several prompts; only with `shared_prompt`
     The split into rows does not change any result: denominators belong to the whole update.
     """
-    rows: list[PackedRow] = []
-    waiting: list[Rollout] = []
-    for rollout in rollouts:
-        joins = shared_prompt and waiting and rollout.id.group == waiting[0].id.group
-        if waiting and (not joins or _num_fed([*waiting, rollout]) > token_budget):
-            rows.append(pack_row(waiting, device=device))
-            waiting = []
-        waiting.append(rollout)
-    if waiting:
-        rows.append(pack_row(waiting, device=device))
-    return rows
+    rows: list[list[Rollout]] = []
+    for siblings in _by_prompt(rollouts) if shared_prompt else [[rollout] for rollout in rollouts]:
+        whole = _num_fed(siblings)
+        if not (rows and shared_prompt and mix_groups) or _num_fed(rows[-1]) + whole > token_budget:
+            rows.append([])
+        for rollout in siblings:
+            if rows[-1] and _num_fed([*rows[-1], rollout]) > token_budget:
+                rows.append([])
+            rows[-1].append(rollout)
+    return [pack_row(row, device=device) for row in rows]
+
+
+def _by_prompt(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
+    """Neighbours with the same prompt, together."""
+    return [list(siblings) for _, siblings in groupby(rollouts, key=lambda rollout: rollout.prompt.token_ids)]
 
 
 def _num_fed(rollouts: Sequence[Rollout]) -> int:
-    return len(rollouts[0].prompt.token_ids) + sum(rollout.completion.num_tokens - 1 for rollout in rollouts)
+    prompts = sum(len(siblings[0].prompt.token_ids) for siblings in _by_prompt(rollouts))
+    return prompts + sum(map(_num_own, rollouts))
+
+
+def _num_own(rollout: Rollout) -> int:
+    return rollout.completion.num_tokens - 1

@@ -197,10 +197,15 @@ def start_again(config: Config, materials: Materials, writer: RunWriter, run: Ma
 def _at_the_start(
     config: Config, materials: Materials, machine: Machine, loaded: LoadedModel, renderer: Renderer, writer: RunWriter
 ) -> Session:
-    policy = Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device)
+    policy = _policy(config, machine, loaded)
     if config.algorithm.needs_reference:
         policy.keep_reference()
     return _session(config, materials, Learner.of(config, policy, loaded.tokenizer, renderer), writer)
+
+
+def _policy(config: Config, machine: Machine, loaded: LoadedModel) -> Policy:
+    checkpointing = config.train.gradient_checkpointing
+    return Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device, gradient_checkpointing=checkpointing)
 
 
 def restore(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any], checkpoint: Path) -> Session:
@@ -227,7 +232,7 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     if masters is not None or is_adapted(config.model):
         require_same_base(loaded, run)
     renderer = Renderer(loaded.tokenizer, loaded.module)
-    policy = Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device)
+    policy = _policy(config, machine, loaded)
     if masters is not None:
         policy.keep_reference()
         policy.load_masters(masters)

@@ -21,7 +21,7 @@ from typing import Any, Literal
 Message = Mapping[str, str]
 """One chat turn: {"role": "user" | "assistant" | "system", "content": text}."""
 
-FinishReason = Literal["stop", "length"]
+FinishReason = Literal["stop", "length", "unknown"]
 ScoreStatus = Literal["ok", "abstained", "failed"]
 RolloutStatus = Literal["completed", "truncated", "failed"]
 ScoreUse = Literal["counted", "capped", "gated", "levelled", "left_out"]
@@ -80,10 +80,10 @@ class Completion:
 
     token_ids       includes the stop token when there is one (it was sampled, it gets loss)
     loss_mask       1 where the token was sampled by the policy, 0 for tool results and prefilled text
-    sampled_logprobs  log-prob of each token at the sampling temperature, as the engine saw it
-    entropies       entropy (nats) of the distribution each token was drawn from, same temperature
+    sampled_logprobs  log-prob of each token at the sampling temperature, as the engine saw it; empty when it did not say
+    entropies       entropy (nats) of the distribution each token was drawn from, same temperature; empty when not said
     text            decoded without the stop token and without anything after it
-    finish_reason   "stop" (a stop id or stop string was met) or "length" (the token limit cut it)
+    finish_reason   "stop" (a stop id or stop string was met) or "length" (the token limit cut it); "unknown" in others' records
 
     >>> Completion(token_ids=(5, 2), loss_mask=(1, 1), sampled_logprobs=(-0.1, -0.2), entropies=(0.3, 0.4),
     ...            text="4", finish_reason="stop").num_tokens

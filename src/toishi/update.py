@@ -26,10 +26,10 @@ from toishi.config import OptimizerConfig, TrainConfig
 from toishi.engines.base import Sampling
 from toishi.errors import NumericsError
 from toishi.observing import Denominators, Observer, SeenRow
-from toishi.ops.logprobs import logprobs_and_entropy
 from toishi.ops.random import permutation
 from toishi.ops.sampling import filtered
 from toishi.packing import PackedRow, pack
+from toishi.policy.head import Predictions
 from toishi.policy.optimizer import learning_rate
 from toishi.policy.policy import Policy
 from toishi.types import Group, Rollout, RolloutId, TokenStreams, Update
@@ -50,6 +50,8 @@ class UpdateSettings:
 
 SKIPPED = {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/skipped": 1.0}
 """Scalars of an update without any contribution: nothing moved."""
+_GAP_POSITIONS = 64
+"""Positions whose whole distribution exists at a time while the gap is measured."""
 
 
 def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
@@ -81,15 +83,24 @@ def measure_gap(policy: Policy, groups: Sequence[Group], settings: UpdateSetting
     """
     gaps: list[float] = []
     for row in _rows(policy, groups[0].rollouts, settings):
-        logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
-        full_NV = torch.log_softmax(
-            logits_NV.to(torch.promote_types(logits_NV.dtype, torch.float32)) / settings.temperature, -1
-        )
-        cut_NV = filtered(full_NV, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
-        trained_N = cut_NV.gather(1, row.targets_N[:, None])[:, 0]
+        predicted, places_N = predict(policy, row), torch.arange(len(row.targets_N), device=policy.device)
+        parts = torch.split(places_N, _GAP_POSITIONS)
+        trained_N = torch.cat([_cut_logprobs(predicted, row, part_n, settings.temperature, sampling) for part_n in parts])
         sampled_N = row.stream((r.completion.sampled_logprobs for r in row.rollouts), trained_N.dtype)
         gaps += (sampled_N - trained_N).abs()[torch.isfinite(trained_N)].tolist()
     return sum(gaps) / len(gaps), max(gaps)
+
+
+def _cut_logprobs(predicted: Predictions, row: PackedRow, places_n: Tensor, temperature: float, sampling: Sampling) -> Tensor:
+    logits_nV = predicted.logits(places_n)
+    full_nV = torch.log_softmax(logits_nV.to(torch.promote_types(logits_nV.dtype, torch.float32)) / temperature, -1)
+    cut_nV = filtered(full_nV, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
+    return cut_nV.gather(1, row.targets_N[places_n, None])[:, 0]
+
+
+def predict(policy: Policy, row: PackedRow) -> Predictions:
+    """What the policy predicts at the row's positions with loss."""
+    return policy.predict(row.input_ids_L, row.position_ids_L, row.keep_N, row.layout)
 
 
 def update_policy(
@@ -135,8 +146,7 @@ def _logprobs(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSetti
     found: dict[RolloutId, tuple[float, ...]] = {}
     with torch.no_grad():
         for row in _rows(policy, rollouts, settings):
-            logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
-            logprobs_N, _ = logprobs_and_entropy(logits_NV, row.targets_N, settings.temperature)
+            logprobs_N, _ = predict(policy, row).logprobs_and_entropy(row.targets_N, settings.temperature)
             for number, rollout in enumerate(row.rollouts):
                 found[rollout.id] = tuple(_spread(logprobs_N[row.sequence_N == number], rollout.completion.loss_mask))
     return found
@@ -147,6 +157,7 @@ def _rows(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings)
         rollouts,
         shared_prompt=settings.shared_prompt,
         token_budget=settings.train.micro_batch_tokens,
+        mix_groups=policy.mixes_groups,
         device=policy.device,
     )
 
@@ -192,8 +203,8 @@ def _backward(
     observer: Observer | None,
 ) -> tuple[float, list[TokenStreams]]:
     """Forward and backward through one packed row: its share of the loss, and its streams."""
-    logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
-    logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, row.targets_N, settings.temperature)
+    predicted = predict(policy, row)
+    logprobs_N, entropy_N = predicted.logprobs_and_entropy(row.targets_N, settings.temperature)
     leaf_logprobs_N = logprobs_N.detach().requires_grad_()
     leaf_entropy_N = entropy_N.detach().requires_grad_()
     dtype = leaf_logprobs_N.dtype
@@ -220,7 +231,7 @@ def _backward(
     weights = torch.autograd.grad(objective.loss, [leaf_logprobs_N, leaf_entropy_N], allow_unused=True, materialize_grads=True)
     if observer is not None:
         seen = SeenRow(
-            row=row, logits_NV=logits_NV, logprobs_N=logprobs_N, entropy_N=entropy_N, old_logprobs_N=old_logprobs_N,
+            row=row, predicted=predicted, logprobs_N=logprobs_N, entropy_N=entropy_N, old_logprobs_N=old_logprobs_N,
             ref_logprobs_N=ref_logprobs_N, token_weights_N=weights[0], counts=counts,
         )  # fmt: skip
         observer.row(index, seen)

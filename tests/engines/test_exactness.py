@@ -15,6 +15,7 @@ from tests.engines.one_by_one import Reference, sampled_one_by_one
 from tests.policy.test_capabilities import options_of
 from tests.tiny import FAMILIES, VOCAB_SIZE, tiny_model
 from toishi.engines import fast, shared
+from toishi.engines import rows as drawing
 from toishi.engines.base import Request, Sampling
 from toishi.engines.cache import RowCache
 from toishi.engines.torch import TorchEngine
@@ -89,6 +90,7 @@ def test_tokens_are_those_of_one_by_one_sampling(
     module, stops = model(family), sorted(stop_ids)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(shared, "_FIRST_TOKENS", 2)  # so that room for own tokens has to grow
+        patch.setattr(drawing, "_CACHED_NUMBERS", 3 * VOCAB_SIZE)  # so that rows are drawn three at a time
         if rows_apart:
             patch.setattr(fast, "SharedCache", RowCache)  # what a GPU uses
         found = generated(module, requests, sampling, stop_ids=stops, max_rows=max_rows)

@@ -69,7 +69,7 @@ def test_logprobs_as_sampled_equal_logprobs_as_trained(temperature: float) -> No
         prompt = Prompt(id="p", text="", token_ids=request.prompt_ids)
         row = pack_row([Rollout(id=RolloutId(1, 0, 0), prompt=prompt, completion=completion)])
         with torch.no_grad():
-            logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
+            logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.layout)
         trained = token_logprobs(logits_NV, row.targets_N, temperature).tolist()
         assert max(abs(a - b) for a, b in zip(trained, completion.sampled_logprobs, strict=True)) < 1e-4
 

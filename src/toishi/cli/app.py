@@ -13,7 +13,7 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from toishi import __version__
-from toishi.cli import explaining, judging, looking, measuring, replaying, running, toy, verifying
+from toishi.cli import exchanging, explaining, judging, looking, measuring, replaying, running, toy, verifying
 from toishi.cli.common import print_json, results_apart
 from toishi.consoles import discard, make_console, replace_unknown_signs
 from toishi.errors import ToishiError
@@ -105,6 +105,8 @@ for panel, commands in PANELS.items():
         settings = verifying.SETTINGS if command is verifying.verify else None
         app.command(rich_help_panel=panel, help=help_text(command.__doc__ or ""), context_settings=settings)(command)
 app.command(toy.NAME, rich_help_panel="Prepare and learn", help=help_text(toy.explain_toy.__doc__ or ""))(toy.explain_toy)
+for name, exchange in exchanging.COMMANDS.items():
+    app.command(name, rich_help_panel="Look at a run", help=help_text(exchange.__doc__ or ""))(exchange)
 for about_judges in judging.COMMANDS:
     judging.group.command(help=help_text(about_judges.__doc__ or ""))(about_judges)
 app.add_typer(judging.group, rich_help_panel="Prepare and learn")

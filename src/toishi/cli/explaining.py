@@ -46,6 +46,9 @@ def explain(
     reward: Annotated[
         str | None, typer.Option("--reward", metavar="NAME", help="With --rejudge: ask this reward only.", show_default=False)
     ] = None,
+    influence: Annotated[
+        bool, typer.Option("--influence", help="With --step: which answer moved which; does the step again if need be.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how a step turned scores into pushes on tokens, and what it did to the probabilities.
@@ -60,16 +63,10 @@ def explain(
 
     from toishi.record import Run
 
-    if step is None and (group, member, update, html, rejudge) != (None,) * 5:
-        raise typer.BadParameter("following a group or an answer needs a step; add --step N", param_hint="--step")
-    if reward is not None and rejudge is None:
-        raise typer.BadParameter("it says what to ask again; add --rejudge M", param_hint="--reward")
+    asked = (group, member, update, html)
+    _require_step(step, asked, rejudge, reward, influence)
     found, console = Run.open(run), Console()
     if step is not None and rejudge is not None:
-        if (group, member, update, html) != (None,) * 4:
-            raise typer.BadParameter(
-                "it judges the whole step; leave group, member, update and html out", param_hint="--rejudge"
-            )
         _rejudged(found, step, rejudge, reward, as_json)
         return
     if step is None:
@@ -77,6 +74,10 @@ def explain(
         return
     from toishi.explanation.chain.build import explain_chain
 
+    if influence:
+        from toishi.cli.influencing import ensure_influence
+
+        ensure_influence(found, step)
     chain = explain_chain(found, step, group=group, member=member, update=update, language=language)
     if html is not None:
         _write(chain, language, html)
@@ -88,6 +89,20 @@ def explain(
         check = next(check for check in chain.checks if not check.ok)
         typer.echo(f"the first broken link is '{check.name}': {check.where}", err=True)
         raise typer.Exit(1)
+
+
+def _require_step(
+    step: int | None, asked: tuple[object, ...], rejudge: int | None, reward: str | None, influence: bool
+) -> None:
+    """Raises BadParameter for options that do not go together; `asked` are those that follow a group or an answer."""
+    followed = any(value is not None for value in asked)
+    if step is None and (followed or influence or rejudge is not None):
+        raise typer.BadParameter("following a group or an answer needs a step; add --step N", param_hint="--step")
+    if reward is not None and rejudge is None:
+        raise typer.BadParameter("it says what to ask again; add --rejudge M", param_hint="--reward")
+    if rejudge is not None and (followed or influence):
+        text = "it judges the whole step; leave group, member, update, html and influence out"
+        raise typer.BadParameter(text, param_hint="--rejudge")
 
 
 def _overview(run: Run, console: Console, as_json: bool) -> None:

@@ -110,7 +110,10 @@ class TrainConfig(Section):
     inner_epochs: int = Field(default=1, ge=1, description="passes over the same samples")
     minibatches: int = Field(default=1, ge=1, description="optimizer updates per pass; groups are never split")
     micro_batch_tokens: int = Field(
-        default=4096, ge=1, description="packed tokens per forward pass; does not change the result"
+        default=2048, ge=1, description="packed tokens per forward pass; does not change the result"
+    )
+    gradient_checkpointing: bool = Field(
+        default=False, description="layers are computed again in the backward pass instead of kept; does not change the result"
     )
     refill_rounds: int = Field(
         default=0,
@@ -173,6 +176,9 @@ class RecordConfig(Section):
         default=(),
         description="also trace these steps: first_step, reward_jump, nan, kl_spike (keeps a copy of weights and optimizer)",
     )
+    trace_influence: bool = Field(
+        default=False, description="traced steps also say which answer moved which (two to three times an update's work)"
+    )
 
 
 class HealthConfig(Section):
@@ -204,6 +210,9 @@ class Config(Section):
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
+    track: Listed[Literal["wandb", "tensorboard"]] = Field(
+        default=(), description="other programs that show the run beside its record: see docs/tracking.md"
+    )
     health: HealthConfig = HealthConfig()
 
     @model_validator(mode="after")

@@ -6,9 +6,9 @@ caches and concurrency hide inside the engine: batch in, batch out, synchronous.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
 from toishi.types import Completion
 
@@ -49,3 +49,19 @@ class Engine(Protocol):
     name: str
 
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]: ...
+
+
+Finished = Callable[[int, Completion], None]
+"""(place of the request in the call, its completion)"""
+
+
+@runtime_checkable
+class TellsFinished(Protocol):
+    """An engine that says when an answer has ended, so that it can be judged while others go on. Optional."""
+
+    def generate_telling(self, requests: Sequence[Request], sampling: Sampling, on_finished: Finished) -> list[Completion]:
+        """As `generate`; `on_finished` is called once for each request, in the calling thread, in any order.
+
+        What it raises ends the call. An engine with more requests than places lets the answers of one prompt end together.
+        """
+        ...

@@ -6,12 +6,13 @@ Decisions:
 2. A row's first token is drawn from its prompt's logits; only rows that go on get a place.
 3. Rows that have finished leave at once, waiting rows take their places (continuous batching). Who is beside a row changes
    nothing but the last bits: each row has its own random numbers, positions and mask.
+4. On a CPU a step of the commonest architectures is written out (engines.flat); others decode through the module's forward.
 """
 
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +20,8 @@ import torch
 from torch import Tensor
 
 from toishi.engines.cache import RowCache, Size
+from toishi.engines.flat import flat_step
+from toishi.engines.packed import Products
 from toishi.engines.plain import cache_name
 from toishi.engines.rows import Ending, Row, advance
 from toishi.engines.shared import SharedCache
@@ -39,8 +42,8 @@ class _Prompts:
 class _Batch:
     """Rows side by side in a cache."""
 
-    def __init__(self, module: Any, rows: Sequence[Row], ending: Ending, *, max_rows: int) -> None:
-        self.module, self.ending = module, ending
+    def __init__(self, module: Any, rows: Sequence[Row], ending: Ending, products: Products, *, max_rows: int) -> None:
+        self.module, self.ending, self.products = module, ending, products
         self.cache_name, self.device = cache_name(module), module.device
         self.waiting = deque(sorted(rows, key=lambda row: (-len(row.prompt_ids), row.prompt_ids)))
         self.alive: list[Row] = []
@@ -51,6 +54,7 @@ class _Batch:
         )  # fmt: skip
         self.prompts = _Prompts({}, torch.empty(0), None)
         self.cache: RowCache | SharedCache | None = None
+        self.flat: Callable[[Tensor, Tensor], Tensor] | None = None
 
     def fill(self) -> None:
         """Let waiting rows enter while there are places."""
@@ -72,9 +76,12 @@ class _Batch:
         ids_B, lengths_B = torch.tensor(fed, device=self.device)
         room = self.size.rows if self.waiting else len(self.alive)
         allowed = self.cache.prepare(self.alive, lengths_B, room=room)
-        with self.cache.attending(self.module):
-            output = self._forward(ids_B[:, None], lengths_B[:, None], allowed, self.cache)
-        advance(self.alive, output.logits[:, -1], self.ending)
+        if self.flat is not None:
+            logits_BV = self.flat(ids_B, lengths_B)
+        else:
+            with self.cache.attending(self.module):
+                logits_BV = self._forward(ids_B[:, None], lengths_B[:, None], allowed, self.cache).logits[:, -1]
+        advance(self.alive, logits_BV, self.ending)
         self._leave()
 
     def _next_rows(self, room: int) -> list[Row]:
@@ -92,6 +99,7 @@ class _Batch:
         if self.cache is None:
             kind = SharedCache if self.device.type == "cpu" else RowCache
             self.cache = kind(self.prompts.cache, self.size)
+            self.flat = flat_step(self.module, self.cache, self.products)
         start = len(self.alive)
         self.alive += rows
         self.cache.enter(range(start, len(self.alive)), rows[0].prompt_ids, self.prompts.cache, number)
@@ -142,9 +150,9 @@ class _Batch:
         )  # fmt: skip
 
 
-def decode_fast(module: Any, rows: Sequence[Row], ending: Ending, *, max_rows: int) -> None:
+def decode_fast(module: Any, rows: Sequence[Row], ending: Ending, products: Products, *, max_rows: int) -> None:
     """Finish all rows, at most `max_rows` at the same time."""
-    batch = _Batch(module, rows, ending, max_rows=max_rows)
+    batch = _Batch(module, rows, ending, products, max_rows=max_rows)
     while batch.waiting or batch.alive:
         batch.fill()
         if batch.alive:

@@ -6,6 +6,8 @@ Decisions:
 2. Log-softmax is at least fp32 whatever the model computes in. Its exponentials are made once and serve the draw, the log-prob
    and the entropy.
 3. What a step needs to know goes to Python in one transfer, so a GPU is waited for once per token.
+4. A CPU draws for a few rows at a time: their fp32 numbers stay in its cache, and memory for them is used again. Numbers of a
+   whole batch are given back to the system and fetched anew in every step, which costs more than the arithmetic.
 """
 
 from __future__ import annotations
@@ -21,6 +23,8 @@ from toishi.errors import EngineError
 from toishi.ops.random import uniforms
 from toishi.ops.sampling import choose, filtered
 from toishi.types import Completion, FinishReason
+
+_CACHED_NUMBERS = 2**18
 
 
 @dataclass
@@ -47,11 +51,15 @@ class Row:
 
 @dataclass(frozen=True)
 class Ending:
-    """When an answer ends and how it reads: any of `stop_ids`, any text in `sampling.stop`, or the limit of tokens."""
+    """When an answer ends and how it reads: any of `stop_ids`, any text in `sampling.stop`, or the limit of tokens.
+
+    on_finished  called with every row that has ended
+    """
 
     stop_ids: frozenset[int]
     decode: Callable[[Sequence[int]], str]
     sampling: Sampling
+    on_finished: Callable[[Row], None] = lambda row: None
 
     def reason(self, row: Row) -> FinishReason | None:
         """Why the row ends with its newest token; None while it goes on."""
@@ -90,6 +98,8 @@ def advance(rows: Sequence[Row], logits_BV: Tensor, ending: Ending) -> None:
         row.logprobs.append(logprob)
         row.entropies.append(entropy)
         row.finish = ending.reason(row)
+        if row.finish is not None:
+            ending.on_finished(row)
 
 
 def drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> tuple[list[float], list[float], list[float]]:
@@ -101,6 +111,22 @@ def drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> tu
     """
     if logits_BV.device.type == "mps":
         logits_BV = logits_BV.cpu()  # MPS has no float64, which the cumulative sums need
+    few = max(1, _CACHED_NUMBERS // logits_BV.shape[1]) if logits_BV.device.type == "cpu" else len(logits_BV)
+    parts = [
+        _drawn(logits_BV[start : start + few], draws_B[start : start + few], sampling)
+        for start in range(0, len(logits_BV), few)
+    ]
+    values = torch.cat(parts, dim=1).tolist()
+    if not all(total - total == 0 for total in values[3]):
+        raise EngineError(
+            "the model returned NaN or infinity instead of probabilities while sampling; its weights are damaged. "
+            "Go back to an earlier checkpoint (toishi resume), or load the model with model.dtype=float32"
+        )
+    return values[0], values[1], values[2]
+
+
+def _drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> Tensor:
+    """Token, log-prob, entropy and log of the sum of all exponentials of the shifted logits (4, B), in float64."""
     shifted_BV = logits_BV.to(torch.promote_types(logits_BV.dtype, torch.float32), copy=True)
     if sampling.temperature != 1:
         shifted_BV.div_(sampling.temperature)
@@ -114,13 +140,7 @@ def drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> tu
     chosen_B = shifted_BV.argmax(dim=-1) if sampling.greedy else choose(probs_BV, draws_B)
     logprobs_B = shifted_BV.gather(1, chosen_B[:, None])[:, 0] - log_total_B
     entropies_B = log_total_B - _mean(probs_BV, shifted_BV)
-    values = torch.stack([column.double() for column in (chosen_B, logprobs_B, entropies_B, log_total_B)]).tolist()
-    if not all(total - total == 0 for total in values[3]):
-        raise EngineError(
-            "the model returned NaN or infinity instead of probabilities while sampling; its weights are damaged. "
-            "Go back to an earlier checkpoint (toishi resume), or load the model with model.dtype=float32"
-        )
-    return values[0], values[1], values[2]
+    return torch.stack([column.double() for column in (chosen_B, logprobs_B, entropies_B, log_total_B)])
 
 
 def _mean(probs_BV: Tensor, values_BV: Tensor) -> Tensor:

@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from toishi.engines.base import Request, Sampling
+from toishi.engines.base import Finished, Request, Sampling
 from toishi.engines.fast import decode_fast
 from toishi.engines.packed import packed_weights
 from toishi.engines.plain import decode_plainly
@@ -45,13 +45,25 @@ class TorchEngine:
         self.batched_prompts = batched_prompts
         self.max_rows = max_rows
 
-    @torch.inference_mode()
     def generate(self, requests: Sequence[Request], sampling: Sampling) -> list[Completion]:
         """One completion for each request, in order. Raises EngineError when the model gives NaN."""
-        ending = Ending(self.stop_ids, self.decode, sampling)
+        return self.generate_telling(requests, sampling, lambda index, completion: None)
+
+    @torch.inference_mode()
+    def generate_telling(self, requests: Sequence[Request], sampling: Sampling, on_finished: Finished) -> list[Completion]:
+        """As `generate`; each answer is told when it ends (`toishi.engines.base.TellsFinished`)."""
+        completions: dict[int, Completion] = {}
+
+        def ended(row: Row) -> None:
+            completions[row.index] = ending.completion(row)
+            on_finished(row.index, completions[row.index])
+
+        ending = Ending(self.stop_ids, self.decode, sampling, ended)
         rows = [Row.of(index, request, sampling) for index, request in enumerate(requests)]
-        decode_rows = decode_fast if self.batched_prompts else decode_plainly
         if rows:
-            with packed_weights(self.module, steps=sampling.max_new_tokens):
-                decode_rows(self.module, rows, ending, max_rows=self.max_rows)
-        return [ending.completion(row) for row in rows]
+            with packed_weights(self.module, steps=sampling.max_new_tokens) as products:
+                if self.batched_prompts:
+                    decode_fast(self.module, rows, ending, products, max_rows=self.max_rows)
+                else:
+                    decode_plainly(self.module, rows, ending, max_rows=self.max_rows)
+        return [completions[row.index] for row in rows]

@@ -29,13 +29,14 @@ from toishi.explanation.step import terms_of
 from toishi.record import Run
 from toishi.record.lines import update_scalars
 from toishi.record.schema import shard_name
+from toishi.record.source import Source, source_of
 
 MAX_SHOWN = 40
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditReport:
-    """What an audit looked at and what it found."""
+    """What an audit looked at and what it found; `missing` are the links that another program's record does not have."""
 
     folder: str
     steps: int
@@ -44,6 +45,7 @@ class AuditReport:
     compared: int
     findings: tuple[Finding, ...]
     notes: tuple[str, ...]
+    missing: tuple[str, ...] = ()
 
     @property
     def ok(self) -> bool:
@@ -61,6 +63,11 @@ class _Rules:
     max_new_tokens: int
     whole_support: bool
     inner_epochs: int
+    source: Source | None
+
+    @property
+    def missing(self) -> Mapping[str, str]:
+        return {} if self.source is None else self.source.missing
 
 
 def audit(run: Run | str | Path, on_step: Callable[[int, int], None] | None = None) -> AuditReport:
@@ -73,16 +80,29 @@ def audit(run: Run | str | Path, on_step: Callable[[int, int], None] | None = No
         return _report(Path(str(run)), counts, ledger)
     check_files(run, ledger)
     rules = _rules(run, ledger)
+    if rules is not None and rules.source is not None:
+        by = rules.source.trained_by
+        ledger.notes += [
+            f"{link}: not on record, so not checked. {why} (trained by {by})" for link, why in rules.missing.items()
+        ]
+        ledger.notes += rules.source.notes
     for number, step in enumerate(run.steps, start=1):
         _check_step(run, step, rules, counts, ledger)
         if on_step is not None:
             on_step(number, len(run.steps))
-    return _report(run.folder, counts, ledger)
+    return _report(run.folder, counts, ledger, tuple(rules.missing) if rules is not None else ())
 
 
-def _report(folder: Path, counts: Mapping[str, int], ledger: Ledger) -> AuditReport:
+def _report(folder: Path, counts: Mapping[str, int], ledger: Ledger, missing: tuple[str, ...] = ()) -> AuditReport:
     return AuditReport(
-        folder=str(folder), **counts, compared=ledger.compared, findings=tuple(ledger.findings), notes=tuple(ledger.notes)
+        folder=str(folder),
+        steps=counts["steps"],
+        rollouts=counts["rollouts"],
+        tokens=counts["tokens"],
+        compared=ledger.compared,
+        findings=tuple(ledger.findings),
+        notes=tuple(ledger.notes),
+        missing=missing,
     )
 
 
@@ -96,8 +116,9 @@ def _rules(run: Run, ledger: Ledger) -> _Rules | None:
             and not config["sampling"]["top_k"]
             and not config["sampling"]["min_p"],
             inner_epochs=int(config["train"]["inner_epochs"]),
+            source=source_of(run.run),
         )
-    except (KeyError, TypeError, ValueError, ValidationError) as error:
+    except (KeyError, TypeError, ValueError, ValidationError, RecordError) as error:
         ledger.found("run.json", "config", "algorithm, sampling and train can be read", error, "the configuration of the run")
         return None
 
@@ -126,10 +147,15 @@ def _check_numbers(run: Run, step: int, rules: _Rules, shard: str, ledger: Ledge
     try:
         report = run.step(step)
         check_composition(report.groups, terms_of(run, report.groups), shard, ledger)
-        check_advantages(report.groups, rules.algorithm, rules.max_new_tokens, shard, ledger)
+        single = rules.source is not None and rules.source.single_precision
+        if "advantage" not in rules.missing:
+            check_advantages(report.groups, rules.algorithm, rules.max_new_tokens, shard, ledger, single=single)
         check_metrics(report, ledger, whole_support=rules.whole_support)
+        if "weights" in rules.missing:
+            return
         if any(update.streams for update in report.updates):
-            check_updates(report, rules.algorithm, rules.max_new_tokens, rules.inner_epochs, shard, ledger)
+            epochs, elsewhere = rules.inner_epochs, rules.source is not None
+            check_updates(report, rules.algorithm, rules.max_new_tokens, epochs, shard, ledger, everyone=elsewhere)
         elif report.updates:
             ledger.notes.append(f"step {step}: token weights were not recorded (record.tokens: false), so they are not checked")
     except (ToishiError, ValueError, TypeError) as error:
@@ -143,7 +169,8 @@ def render_audit(report: AuditReport, console: Console) -> None:
     for note in report.notes:
         console.print(Text(f"note: {note}", style="yellow"))
     if report.ok:
-        console.print(Text("Everything is whole and follows from the stored scores.", style="green"))
+        what = "What is on record" if report.missing else "Everything"
+        console.print(Text(f"{what} is whole and follows from the stored scores.", style="green"))
         return
     console.print(_table(report.findings))
     more = len(report.findings) - MAX_SHOWN

@@ -9,7 +9,8 @@ from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.composing import composed, sum_of
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.terms import Term
-from toishi.explanation.ledger import Ledger
+from toishi.explanation.ledger import EXACT_SUMS, Ledger, Tolerance
+from toishi.explanation.rounding import single_bound
 from toishi.record.tables import Row
 from toishi.types import Group, GroupBaseline, Rollout
 
@@ -124,14 +125,20 @@ def check_composition(groups: Sequence[Group], terms: Sequence[Term], shard: str
             ledger.close(f"rollouts/{shard}", str(got.id), "reward (composed again)", got.reward, expected.reward)
 
 
-def check_advantages(groups: Sequence[Group], row: Algorithm, max_new_tokens: int, shard: str, ledger: Ledger) -> None:
-    """Group statistics and advantages again, from the rewards, by the run's algorithm."""
+def check_advantages(
+    groups: Sequence[Group], row: Algorithm, max_new_tokens: int, shard: str, ledger: Ledger, *, single: bool = False
+) -> None:
+    """Group statistics and advantages again, from the rewards, by the run's algorithm.
+
+    single  the advantages are float32 numbers, which is as near as they can come
+    """
     expected = assign_advantages(groups, row, max_new_tokens=max_new_tokens)
     for got_group, expected_group in zip(groups, expected, strict=True):
         name = "/".join(str(got_group.rollouts[0].id).split("/")[:2])
         _check_baseline(name, got_group.baseline, expected_group.baseline, f"rollouts/{shard}", ledger)
+        bound = Tolerance(relative=0.0, absolute=single_bound(expected_group, row)) if single else EXACT_SUMS
         for got, wanted in zip(got_group.rollouts, expected_group.rollouts, strict=True):
-            _check_advantage(got, wanted, f"rollouts/{shard}", ledger)
+            _check_advantage(got, wanted, f"rollouts/{shard}", ledger, bound)
 
 
 def _check_baseline(name: str, got: GroupBaseline | None, expected: GroupBaseline | None, file: str, ledger: Ledger) -> None:
@@ -145,10 +152,10 @@ def _check_baseline(name: str, got: GroupBaseline | None, expected: GroupBaselin
     ledger.equal(file, name, "group_why", got.why, expected.why)
 
 
-def _check_advantage(got: Rollout, expected: Rollout, file: str, ledger: Ledger) -> None:
+def _check_advantage(got: Rollout, expected: Rollout, file: str, ledger: Ledger, bound: Tolerance) -> None:
     if isinstance(got.advantage, tuple) and isinstance(expected.advantage, tuple):
-        ledger.each_close(file, str(got.id), "token_advantages", got.advantage, expected.advantage)
+        ledger.each_close(file, str(got.id), "token_advantages", got.advantage, expected.advantage, bound)
     elif isinstance(got.advantage, tuple) or isinstance(expected.advantage, tuple):
         ledger.found(file, str(got.id), "advantage", got.advantage, expected.advantage)
     else:
-        ledger.close(file, str(got.id), "advantage", got.advantage, expected.advantage)
+        ledger.close(file, str(got.id), "advantage", got.advantage, expected.advantage, bound)

@@ -21,21 +21,39 @@ from toishi.explanation.ledger import Ledger, weight_tolerance
 from toishi.types import Completion, Rollout, RolloutId, StepReport, TokenStreams, Update
 
 Rollouts = Mapping[RolloutId, Rollout]
+UNFINISHED = "source/unfinished"
+"""A metric of 1: training ended before the step's samples were used as often as they should have been."""
 
 
-def check_updates(report: StepReport, row: Algorithm, max_new_tokens: int, epochs: int, shard: str, ledger: Ledger) -> None:
-    """Who took part in which update, and every number of it that can be formed again."""
+def check_updates(
+    report: StepReport,
+    row: Algorithm,
+    max_new_tokens: int,
+    epochs: int,
+    shard: str,
+    ledger: Ledger,
+    *,
+    everyone: bool = False,
+) -> None:
+    """Who took part in which update, and every number of it that can be formed again.
+
+    everyone  answers without a reward are averaged over as well, as other programs do
+    """
     rollouts: Rollouts = {rollout.id: rollout for rollout in report.rollouts}
-    _check_participants(report, row, epochs, f"tokens/{shard}", ledger)
+    unfinished = bool(report.metrics.get(UNFINISHED))
+    if not unfinished:
+        taking_part = report.rollouts if everyone else counted(report.groups, row)
+        _check_participants(report, taking_part, epochs, f"tokens/{shard}", ledger)
     old: dict[RolloutId, tuple[float, ...]] = {}
     for update in report.updates:
-        _check_inputs(update, rollouts, row, len(report.updates), old, f"tokens/{shard}", ledger)
+        num_updates = len(report.updates) + unfinished
+        _check_inputs(update, rollouts, row, num_updates, old, f"tokens/{shard}", ledger)
         _check_weights(update, rollouts, row, max_new_tokens, shard, ledger)
 
 
-def _check_participants(report: StepReport, row: Algorithm, epochs: int, file: str, ledger: Ledger) -> None:
+def _check_participants(report: StepReport, taking_part: Sequence[Rollout], epochs: int, file: str, ledger: Ledger) -> None:
     """In each inner epoch, every rollout that the loss averages over takes part exactly once, and no other."""
-    expected = sorted(rollout.id for rollout in counted(report.groups, row))
+    expected = sorted(rollout.id for rollout in taking_part)
     per_epoch = max(1, len(report.updates) // epochs)
     for start in range(0, len(report.updates), per_epoch):
         updates = report.updates[start : start + per_epoch]
@@ -60,8 +78,8 @@ def _check_inputs(
     """Advantages are the rollouts', old log-probs are those from before the first update, denominators count everyone."""
     for stream in update.streams:
         rollout, name = rollouts[stream.rollout], f"{stream.rollout}, update {update.index}"
-        moves = row.moves_without_advantage or any(rollout.advantage_per_token)
-        ledger.equal(file, name, "computed", stream.computed, moves)
+        moves = can_move(rollout, row)
+        ledger.equal(file, name, "computed, as every answer that moves is", stream.computed or not moves, True)
         ledger.each_close(file, name, "advantage", stream.advantage, rollout.advantage_per_token)
         before = stream.logprob if num_updates == 1 else old.setdefault(stream.rollout, stream.old_logprob)
         ledger.equal(file, name, "old_logprob, as before the first update", stream.old_logprob, before)
@@ -72,6 +90,14 @@ def _check_inputs(
             ledger.close(
                 "metrics.jsonl", f"step {update.step}", f"{key} of update {update.index}", update.scalars[key], expected
             )
+
+
+def can_move(rollout: Rollout, row: Algorithm) -> bool:
+    """Whether some token of the answer has a loss that a gradient could come of."""
+    trained = [
+        value for value, has_loss in zip(rollout.advantage_per_token, rollout.completion.loss_mask, strict=True) if has_loss
+    ]
+    return bool(trained) and (row.moves_without_advantage or any(trained))
 
 
 def _check_weights(update: Update, rollouts: Rollouts, row: Algorithm, max_new_tokens: int, shard: str, ledger: Ledger) -> None:
@@ -117,7 +143,9 @@ def recompute(
         ref_logprobs_N=flat(stream.ref_logprob for stream in streams)
         if any(stream.ref_logprob for stream in streams)
         else None,
-        sampled_logprobs_N=flat(completion.sampled_logprobs for completion in completions),
+        sampled_logprobs_N=flat(completion.sampled_logprobs for completion in completions)
+        if all(completion.sampled_logprobs for completion in completions)
+        else None,
     )
     columns = {"ratio": objective.ratio_N, "clip": objective.clip_N, "token_weight": _gradient(objective.loss, logprobs_N)}
     if objective.kl_N is not None:
@@ -197,6 +225,8 @@ def _sampler_gaps(report: StepReport) -> list[float]:
     updates = report.updates if len(report.updates) == 1 else ()
     computed = [stream for update in updates for stream in update.streams if stream.computed]
     mine = [completions[stream.rollout] for stream in computed]
+    if not all(completion.sampled_logprobs for completion in mine) or not all(stream.logprob for stream in computed):
+        return []
     sampled = _with_loss((completion.sampled_logprobs for completion in mine), mine)
     trained = _with_loss((stream.logprob for stream in computed), mine)
     return [abs(left - right) for left, right in zip(sampled, trained, strict=True)]

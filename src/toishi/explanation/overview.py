@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from rich import box
@@ -18,6 +18,7 @@ from toishi.explanation.render import signless
 from toishi.explanation.step import algorithm_of
 from toishi.record import Run
 from toishi.record.lines import Line, step_metrics
+from toishi.record.source import absent_links
 
 MAX_LINES = 40
 _OUTLIER = 3.0
@@ -39,7 +40,7 @@ _STEP_COLUMNS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OverviewView:
-    """A run's lines. `look_at` are steps worth a closer look, with the reason."""
+    """A run's lines. `look_at`: steps worth a closer look, `missing`: links that are not on record; each with the reason."""
 
     folder: str
     algorithm: str
@@ -47,6 +48,7 @@ class OverviewView:
     evaluations: tuple[Line, ...]
     events: tuple[Line, ...]
     look_at: tuple[tuple[int, str], ...]
+    missing: Mapping[str, str] = field(default_factory=dict)
 
     def as_dict(self) -> dict[str, Any]:
         return asdict(self)
@@ -61,6 +63,7 @@ def overview(run: Run) -> OverviewView:
         evaluations=run.evaluations,
         events=run.events,
         look_at=tuple(worth_a_look(run.metrics, run.events)),
+        missing=absent_links(run.run),
     )
 
 
@@ -122,7 +125,9 @@ def render_overview(view: OverviewView, console: Console) -> None:
         note = "; too few prompts for one are shown without" if few else ""
         _print(console, f"held-out evaluations (95% intervals{note})", style="bold")
         console.print(_evaluations_table(view.evaluations, console.width))
-    if nothing_taught(view.steps):
+    if view.missing:
+        _print(console, f"not on record: {', '.join(view.missing)} (why: toishi audit {view.folder})", style="yellow")
+    if nothing_taught(view.steps) and "gradient" not in view.missing:
         _print(console, NOTHING_TAUGHT, style="yellow")
     for event in view.events:
         step = "" if event.get("step") is None else f"step {event['step']}: "

@@ -18,7 +18,7 @@ _MIN_ANSWER_WIDTH = 12
 _GAP = 2
 """Characters between two columns."""
 _BESIDE = ("#", "reward", "advantage", "push", "tokens", "ended")
-_ENDED = {"completed": "itself", "truncated": "limit", "failed": "failed"}
+_ENDED = {"completed": "itself", "truncated": "limit", "failed": "failed", "unknown": "-"}
 
 
 def render_step(view: StepView, console: Console) -> None:
@@ -122,7 +122,7 @@ def _cells_beside(member: MemberView) -> list[str]:
         _number(member.reward, ".3f"),
         _advantage(member.advantage),
         _number(None if member.weight_sum is None else -member.weight_sum, "+.4f"),
-        str(member.num_tokens),
+        "-" if member.num_tokens is None else str(member.num_tokens),
         _ENDED[member.status],
     ]
 

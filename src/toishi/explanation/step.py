@@ -20,6 +20,7 @@ from toishi.algorithms.terms import Term, named, term_of
 from toishi.errors import RecordError
 from toishi.explanation.formula import formula, worked
 from toishi.record import Run
+from toishi.record.source import absent_links
 from toishi.types import Group, Rollout, Score, StepReport
 
 
@@ -28,6 +29,7 @@ class MemberView:
     """One answer.
 
     advantage   a number, one number per token, or None before it was computed
+    num_tokens  None where the tokens are not on record; `status` is 'unknown' where it is not said how the answer ended
     left_out    why the answer is outside the baseline; empty when it takes part
     weight_sum  sum over its tokens of d loss / d logprob in the first update it took part in; None when it was in none.
                 Negative makes the answer more likely
@@ -38,7 +40,7 @@ class MemberView:
     scores: tuple[Score, ...]
     reward: float | None
     advantage: float | tuple[float, ...] | None
-    num_tokens: int
+    num_tokens: int | None
     status: str
     left_out: str
     weight_sum: float | None
@@ -81,16 +83,16 @@ def step_report(run: Run, step: int) -> StepView:
 
     Raises RecordError when the step is not on record or its files are damaged.
     """
-    report = run.step(step)
+    report, absent = run.step(step), absent_links(run.run)
     row, max_new_tokens = algorithm_of(run)
     weights = _weight_sums(report)
     return StepView(
         folder=str(run.folder),
         step=step,
         algorithm=row.name,
-        formula=formula(row),
-        sentence=_sentence(report, row),
-        groups=tuple(_group(group, report.groups, row, max_new_tokens, weights) for group in report.groups),
+        formula=f"advantage: {absent['advantage']}" if "advantage" in absent else formula(row),
+        sentence=_sentence(report, row, absent),
+        groups=tuple(_group(group, report.groups, row, max_new_tokens, weights, absent) for group in report.groups),
         updates=tuple(dict(update.scalars) for update in report.updates),
     )
 
@@ -122,32 +124,37 @@ def terms_of(run: Run, groups: Sequence[Group]) -> tuple[Term, ...]:
 
 
 def _group(
-    group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int, weights: Mapping[Any, float]
+    group: Group,
+    groups: Sequence[Group],
+    row: Algorithm,
+    max_new_tokens: int,
+    weights: Mapping[Any, float],
+    absent: Mapping[str, str],
 ) -> GroupView:
     baseline = group.baseline
     return GroupView(
         group=group.rollouts[0].id.group,
         prompt=group.prompt.shown,
         gold="" if group.prompt.gold is None else json.dumps(group.prompt.gold, ensure_ascii=False),
-        members=tuple(_member(rollout, row, weights.get(rollout.id)) for rollout in group.rollouts),
+        members=tuple(_member(rollout, row, weights.get(rollout.id), absent) for rollout in group.rollouts),
         mean=baseline.mean if baseline else None,
         std=baseline.std if baseline else None,
         count=baseline.count if baseline else 0,
         kept=baseline.kept if baseline else True,
-        summary=_summary(group, row),
-        worked=worked(group, groups, row, max_new_tokens),
+        summary="the baseline is not on record" if "baseline" in absent else _summary(group, row),
+        worked="" if "advantage" in absent else worked(group, groups, row, max_new_tokens),
     )
 
 
-def _member(rollout: Rollout, row: Algorithm, weight_sum: float | None) -> MemberView:
+def _member(rollout: Rollout, row: Algorithm, weight_sum: float | None, absent: Mapping[str, str]) -> MemberView:
     return MemberView(
         member=rollout.id.member,
         answer=rollout.completion.text,
         scores=rollout.scores,
         reward=rollout.reward,
         advantage=rollout.advantage,
-        num_tokens=rollout.completion.num_tokens,
-        status=rollout.status,
+        num_tokens=None if "tokens" in absent else rollout.completion.num_tokens,
+        status="unknown" if rollout.completion.finish_reason == "unknown" else rollout.status,
         left_out="" if counts(rollout, row) else left_out_because(rollout),
         weight_sum=weight_sum,
     )
@@ -188,11 +195,12 @@ def _weight_sums(report: StepReport) -> dict[Any, float]:
     sums: dict[Any, float] = {}
     for update in report.updates:
         for stream in update.streams:
-            sums.setdefault(stream.rollout, sum(stream.token_weight))
+            if stream.token_weight or not stream.computed:
+                sums.setdefault(stream.rollout, sum(stream.token_weight))
     return sums
 
 
-def _sentence(report: StepReport, row: Algorithm) -> str:
+def _sentence(report: StepReport, row: Algorithm, absent: Mapping[str, str]) -> str:
     """The step's numbers in words; what is not on record is left out."""
     rewards = [rollout.reward for rollout in report.rollouts if rollout.reward is not None]
     mean = f"mean reward {sum(rewards) / len(rewards):.3f}" if rewards else "no reward"
@@ -202,10 +210,14 @@ def _sentence(report: StepReport, row: Algorithm) -> str:
         f"{len(report.rollouts)} answers to {len(report.groups)} prompts, {mean}",
         f"{unscored} without a reward" if unscored else "",
         f"{len(report.groups) - tied} of {len(report.groups)} groups mixed",
-        f"{len(report.updates)} optimizer update{'s' * (len(report.updates) != 1)}",
+        "" if "gradient" in absent else _updates(len(report.updates)),
         *(_named(report, name, words) for name, words in _HEADLINES.items()),
     ]
     return f"step {report.step} ({row.name}): " + ", ".join(part for part in parts if part)
+
+
+def _updates(count: int) -> str:
+    return f"{count} optimizer update{'s' * (count != 1)}"
 
 
 _HEADLINES = {

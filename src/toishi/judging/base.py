@@ -87,6 +87,8 @@ class Judge(Protocol):
 
     name                unique, for records: model and where it runs
     gives_probabilities whether calls with `choices` are answered with probabilities
+
+    A judge that computes in this process says `waits = False`: it is then not asked while the policy samples.
     """
 
     @property

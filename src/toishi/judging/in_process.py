@@ -41,6 +41,7 @@ class InProcessJudge:
     """Judges with the model that `options` name. Nothing is loaded before the first `check` or `ask`."""
 
     gives_probabilities = True
+    waits = False
 
     def __init__(self, options: JudgeOptions) -> None:
         self.options = options

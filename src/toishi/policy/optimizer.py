@@ -9,11 +9,17 @@ from toishi.policy.policy import Policy
 
 
 def make_optimizer(policy: Policy, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """The optimizer over the policy's masters, by the configuration."""
+    """The optimizer over the policy's masters, by the configuration.
+
+    On a CPU and on CUDA a step is one kernel over each weight, without temporaries; the same gradients give the same bits.
+    """
+    fused = policy.device.type in ("cpu", "cuda")
     weights = list(policy.masters.values())
     if config.name == "sgd":
-        return torch.optim.SGD(weights, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay)
-    return torch.optim.AdamW(weights, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay)
+        return torch.optim.SGD(weights, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused)
+    return torch.optim.AdamW(
+        weights, lr=config.lr, betas=config.betas, eps=config.eps, weight_decay=config.weight_decay, fused=fused
+    )
 
 
 def learning_rate(config: OptimizerConfig, step: int, total_steps: int) -> float:

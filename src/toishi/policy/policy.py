@@ -14,13 +14,18 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from toishi.errors import NumericsError
-from toishi.policy.capabilities import model_mask
+from toishi.policy.attention import attending, attends_in_parts
+from toishi.policy.fused import fuse
+from toishi.policy.head import FromHidden, FromLogits, Predictions, choose_head
+from toishi.policy.layout import Layout
+from toishi.policy.recomputing import recompute_layers, within
 
 
 class Policy:
@@ -28,9 +33,17 @@ class Policy:
 
     module      transformers model (or PeftModel) whose trained parameters are in `compute_dtype`
     masters     name -> parameter that the optimizer steps on; the module's own parameter when precisions agree
+    head        how log-probs are reached, and why so
     """
 
-    def __init__(self, module: Any, *, compute_dtype: torch.dtype, device: torch.device | str = "cpu") -> None:
+    def __init__(
+        self,
+        module: Any,
+        *,
+        compute_dtype: torch.dtype,
+        device: torch.device | str = "cpu",
+        gradient_checkpointing: bool = False,
+    ) -> None:
         self.device = torch.device(device)
         self.compute_dtype = compute_dtype
         self.module = module.to(self.device).eval()
@@ -47,7 +60,12 @@ class Policy:
                 weight.register_post_accumulate_grad_hook(self._move_gradient(name))
         else:
             self.masters = dict(self._trained)
+        self._gradients: dict[str, Tensor] = {}
         self._reference: dict[str, Tensor] | None = None
+        fuse(self.module)
+        self.head = choose_head(self.module)
+        if gradient_checkpointing:
+            recompute_layers(self.module)
 
     def _move_gradient(self, name: str) -> Any:
         # A hook lives in the weight, where Python's garbage collector cannot see it: if it held the policy, neither would ever
@@ -59,11 +77,19 @@ class Policy:
             assert owner is not None
             assert weight.grad is not None
             master = owner.masters[name]
-            gradient = weight.grad.to(master.dtype)
-            master.grad = gradient if master.grad is None else master.grad.add_(gradient)
+            master.grad = owner._widened(name, weight.grad) if master.grad is None else master.grad.add_(weight.grad)
             weight.grad = None
 
         return move
+
+    def _widened(self, name: str, gradient: Tensor) -> Tensor:
+        """A gradient in the master's precision, on a CPU in memory that is kept: fresh pages cost more there than the copy."""
+        master = self.masters[name]
+        if gradient.dtype == master.dtype or self.device.type != "cpu":
+            return gradient.to(master.dtype)
+        if name not in self._gradients:
+            self._gradients[name] = torch.empty_like(master)
+        return self._gradients[name].copy_(gradient)
 
     @property
     def num_trained(self) -> int:
@@ -73,23 +99,38 @@ class Policy:
     def num_parameters(self) -> int:
         return sum(weight.numel() for weight in self.module.parameters())
 
-    def logits(self, input_ids_L: Tensor, position_ids_L: Tensor, keep_N: Tensor, mask_LL: Tensor | None = None) -> Tensor:
-        """Next-token logits (N, V) at the positions `keep_N` of one packed row.
+    @property
+    def mixes_groups(self) -> bool:
+        """Whether answers to several prompts in one row cost no more than in rows of their own."""
+        return attends_in_parts(self.module)
 
-        mask_LL is True where a query (row) may look at a key (column); None is plain causal attention. Only the kept
-        positions reach the vocabulary head, which is larger than the rest of a small model.
+    def predict(self, input_ids_L: Tensor, position_ids_L: Tensor, keep_N: Tensor, layout: Layout | None = None) -> Predictions:
+        """What the model predicts at the positions `keep_N` of one packed row; `layout` None is plain causal attention.
+
+        Only the kept positions reach the vocabulary head, which is larger than the rest of a small model.
         """
-        mask = None if mask_LL is None else model_mask(mask_LL[None, None], self.module)
-        output = self.module(
-            input_ids=input_ids_L[None],
-            position_ids=position_ids_L[None],
-            attention_mask=mask,
-            logits_to_keep=keep_N,
-            use_cache=False,
-        )
-        return output.logits[0]  # type: ignore[no-any-return]
+        fast = self.head.fast
+        if fast is None:
+            return FromLogits(logits_NV=self.logits(input_ids_L, position_ids_L, keep_N, layout))
+        output = self._run(fast.base, input_ids_L, position_ids_L, layout)
+        return FromHidden(hidden_ND=output.last_hidden_state[0, keep_N], head=fast.head)
+
+    def logits(self, input_ids_L: Tensor, position_ids_L: Tensor, keep_N: Tensor, layout: Layout | None = None) -> Tensor:
+        """The module's own logits (N, V) at the same positions: the plain way, correct for every model."""
+        return self._run(self.module, input_ids_L, position_ids_L, layout, logits_to_keep=keep_N).logits[0]  # type: ignore[no-any-return]
+
+    def _run(self, part: Any, input_ids_L: Tensor, position_ids_L: Tensor, layout: Layout | None, **options: Tensor) -> Any:
+        with within(partial(attending, self.module, layout)) as mask:
+            return part(
+                input_ids=input_ids_L[None],
+                position_ids=position_ids_L[None],
+                attention_mask=mask,
+                use_cache=False,
+                **options,
+            )
 
     def zero_grad(self) -> None:
+        """Forget the gradient. On a CPU the next one may be written into the same memory: keep a copy, not the tensor."""
         for master in self.masters.values():
             master.grad = None
 

@@ -136,8 +136,8 @@ def _sampled_cells(rollout: Rollout, token_texts: TokenTexts | None) -> Row:
         "token_ids": list(completion.token_ids),
         "token_texts": texts,
         "loss_mask": list(completion.loss_mask),
-        "sampled_logprob": list(completion.sampled_logprobs),
-        "sampled_entropy": list(completion.entropies),
+        "sampled_logprob": list(completion.sampled_logprobs) or None,
+        "sampled_entropy": list(completion.entropies) or None,
         "ref_logprob": None if rollout.ref_logprobs is None else list(rollout.ref_logprobs),
     }
     _check_lengths(rollout.id, cells, completion.num_tokens)
@@ -223,8 +223,8 @@ def _rollout(row: Row, tokens: Row) -> Rollout:
         completion=Completion(
             token_ids=tuple(tokens["token_ids"]),
             loss_mask=tuple(tokens["loss_mask"]),
-            sampled_logprobs=tuple(tokens["sampled_logprob"]),
-            entropies=tuple(tokens["sampled_entropy"]),
+            sampled_logprobs=tuple(tokens["sampled_logprob"] or ()),
+            entropies=tuple(tokens["sampled_entropy"] or ()),
             text=row["completion"],
             finish_reason=row["finish_reason"],
             policy_version=row["policy_version"],

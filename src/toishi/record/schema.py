@@ -15,6 +15,7 @@ from collections.abc import Mapping
 import pyarrow as pa
 
 from toishi.record.columns import Column
+from toishi.record.influence import ARRAYS, influence_fields
 from toishi.record.trace import AFTER_COLUMNS, CHANGE_COLUMNS, trace_fields
 
 SCHEMA_VERSION = 1
@@ -49,7 +50,7 @@ ROLLOUT_COLUMNS = (
     Column("gold", pa.string(), "the right answer as JSON; 'null' where the task has none"),
     Column("columns", pa.string(), "every other column of the data row as a JSON object"),
     Column("completion", pa.string(), "the answer, decoded without its stop token"),
-    Column("finish_reason", pa.string(), "'stop' (ended by itself) or 'length' (the token limit cut it)"),
+    Column("finish_reason", pa.string(), "'stop' (ended by itself), 'length' (the token limit cut it), 'unknown' (not said)"),
     Column("num_tokens", pa.int32(), "tokens of the answer, stop token included"),
     Column("policy_version", pa.int64(), "optimizer updates that the sampling weights had seen"),
     Column("status", pa.string(), "'completed', 'truncated' or 'failed'"),
@@ -107,6 +108,7 @@ RUN_FIELDS = {
     "rewards": "sha256 of the source of each reward that a person wrote; null where the source cannot be seen",
     "prompt": "one training prompt as text, as rendered, and as token ids",
     "heldout_prompt": "the first held-out prompt in the same form, which traces watch; null where there is none",
+    "source": "only when another program trained: who, and which links of the chain are not on record and why",
     "environment": "versions of toishi, python and packages; machine; commit of the checkout and whether it had changes",
     "seal": "sha256 of the rest of the file",
 }
@@ -192,7 +194,7 @@ One folder holds everything about a run, in formats that other tools open. This 
 | `metrics.jsonl` | one line a step; a step exists if and only if its line does |
 | `rollouts/step_000012.parquet` | a row a rollout: texts, scores with reasons, reward, baseline, advantage |
 | `tokens/step_000012.parquet` | a row a rollout and optimizer update: every token with its numbers |
-| `traces/step_000012/` | a traced step: log-probs before and after, what became of the gradient in every matrix |
+| `traces/step_000012/` | a traced step: log-probs before and after, the gradient in every matrix, which answer moved which |
 | `evaluations.jsonl` | every evaluation, with intervals and the sampling used |
 | `events.jsonl` | health warnings, checkpoints, resumes, failures |
 | `checkpoints/step_000010/` | model, optimizer, data position |
@@ -217,6 +219,8 @@ def schema_markdown() -> str:
         ("traces/step_000012/trace.json", "field", trace_fields()),
         ("traces/step_000012/after.parquet", "column", _described(AFTER_COLUMNS)),
         ("traces/step_000012/changes.parquet", "column", _described(CHANGE_COLUMNS)),
+        ("traces/step_000012/influence.json", "field", influence_fields()),
+        ("traces/step_000012/influence.safetensors", "array", ARRAYS),
         ("evaluations.jsonl", "key", EVALUATION_FIELDS),
         ("events.jsonl", "key", EVENT_FIELDS),
         ("checkpoints/", "file", CHECKPOINT_FILES),

@@ -229,10 +229,11 @@ def trace_fields() -> dict[str, str]:
         "schema_version": "version of this layout",
         "seal": "sha256 of the rest of the file",
     }
-    return dict(_fields(Trace, "")) | files
+    return dict(described_fields(Trace)) | files
 
 
-def _fields(cls: Any, prefix: str) -> Iterator[tuple[str, str]]:
+def described_fields(cls: Any, prefix: str = "") -> Iterator[tuple[str, str]]:
+    """Dotted name and meaning of every field of a dataclass whose fields carry their meaning, inner ones after theirs."""
     hints = get_type_hints(cls, include_extras=True)
     for field in fields(cls):
         if not prefix and field.name in IN_TABLES:
@@ -242,4 +243,4 @@ def _fields(cls: Any, prefix: str) -> Iterator[tuple[str, str]]:
         name = f"{prefix}{field.name}{'[]' if get_origin(kind) is tuple else ''}"
         yield name, meaning
         if inner is not None:
-            yield from _fields(inner, f"{name}.")
+            yield from described_fields(inner, f"{name}.")

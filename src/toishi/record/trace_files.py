@@ -58,9 +58,9 @@ def read_trace(run_folder: Path, step: int) -> Trace:
     except ValueError as error:
         raise RecordError(f"{folder / TRACE_FILE} is damaged: {error}. {_AGAIN}") from None
     _require_whole(folder, values)
-    texts = [_built(TracedText, row) for row in read_table(folder / AFTER_FILE, AFTER_SCHEMA)]
-    matrices = [_built(MatrixChange, row) for row in read_table(folder / CHANGES_FILE, CHANGE_SCHEMA)]
-    trace: Trace = _built(Trace, values)
+    texts = [built(TracedText, row) for row in read_table(folder / AFTER_FILE, AFTER_SCHEMA)]
+    matrices = [built(MatrixChange, row) for row in read_table(folder / CHANGES_FILE, CHANGE_SCHEMA)]
+    trace: Trace = built(Trace, values)
     return replace(trace, texts=tuple(texts), matrices=tuple(matrices))
 
 
@@ -81,7 +81,7 @@ def _require_whole(folder: Path, values: Any) -> None:
             raise RecordError(f"{path} is missing or was changed after it was written. {_AGAIN}")
 
 
-def _built(cls: Any, values: Mapping[str, Any]) -> Any:
+def built(cls: Any, values: Mapping[str, Any]) -> Any:
     """The dataclass from plain values, inner ones included; 'nan' and 'inf' become numbers again."""
     hints = get_type_hints(cls)
     return cls(**{field.name: _value(hints[field.name], values[field.name]) for field in fields(cls) if field.name in values})
@@ -95,5 +95,5 @@ def _value(kind: Any, value: Any) -> Any:
     if get_origin(kind) is tuple:
         return tuple(_value(get_args(kind)[0], item) for item in value)
     if is_dataclass(kind):
-        return _built(kind, value)
+        return built(kind, value)
     return float(value) if kind is float else value

@@ -14,9 +14,11 @@ Beside `score_group` a reward may have any of these, each found by its name:
     comparisons(prompt, completions, repeat)  what it said of each pair in each order (`ComparesPairs`)
     with_decode(decode)  the same reward, knowing how tokens become text (`toishi.rewards.tokens.ReadsTokens`)
     concurrent        True: `score_group` may be called for several groups at once, from threads (`IsConcurrent`)
+    waits             True: `score_group` waits for others (a server, another process) and hardly computes itself (`Waits`)
 
 Different rewards are asked at the same time, each from a thread of its own; without `concurrent`, one reward is asked about one
-group after the other.
+group after the other, in order. One that `waits` is asked about a group as soon as its last answer has ended, while others are
+still being sampled; the numbers are the same.
 """
 
 from __future__ import annotations
@@ -112,6 +114,17 @@ class IsConcurrent(Protocol):
 
     @property
     def concurrent(self) -> bool: ...
+
+
+@runtime_checkable
+class Waits(Protocol):
+    """A reward that says whether it may be asked from a thread while the model samples.
+
+    Python that computes in this process should not: it takes the interpreter from the sampler.
+    """
+
+    @property
+    def waits(self) -> bool: ...
 
 
 @runtime_checkable

@@ -43,6 +43,7 @@ class FunctionReward:
 
     function   the callable, or "path/to/file.py:name" or "package.module:name"
     timeout_s  seconds one call (one group) may take; null = no limit, called directly in the calling thread
+    waits      it waits for others (a server, a program) and may be called from a thread during sampling; null = if async
 
     Traps: a function that never returns is given up, and goes on using its core. Code that a model wrote belongs into `code`,
     not into a function.
@@ -59,6 +60,7 @@ class FunctionReward:
     function: str | Callable[..., Any]
     name: str = "function"
     timeout_s: Annotated[float, Field(gt=0)] | None = 60.0
+    waits: bool | None = None
 
     _called: Callable[..., Any] = field(init=False, repr=False, compare=False)
     _parameters: dict[str, inspect.Parameter] = field(init=False, repr=False, compare=False)
@@ -68,15 +70,17 @@ class FunctionReward:
         called = load_function(self.function, where=where) if isinstance(self.function, str) else self.function
         object.__setattr__(self, "_called", called)
         object.__setattr__(self, "_parameters", _keyword_parameters(called, where))
+        if self.waits is None:
+            object.__setattr__(self, "waits", self.concurrent)
         if self.name == "function":
             object.__setattr__(self, "name", getattr(called, "__name__", "function"))
 
     @classmethod
     def from_callable(
-        cls, function: Callable[..., Any], *, name: str | None = None, timeout_s: float | None = 60.0
+        cls, function: Callable[..., Any], *, name: str | None = None, timeout_s: float | None = 60.0, waits: bool | None = None
     ) -> FunctionReward:
         """A reward from a Python function, named after it unless `name` is given."""
-        return cls(function=function, name=name or "function", timeout_s=timeout_s)
+        return cls(function=function, name=name or "function", timeout_s=timeout_s, waits=waits)
 
     @property
     def called(self) -> Callable[..., Any]:

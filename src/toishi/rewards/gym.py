@@ -60,6 +60,7 @@ class GymReward:
     timeout_s: Annotated[float, Field(gt=0, allow_inf_nan=False)] = 10.0
 
     concurrent: bool = field(init=False, default=True)
+    waits: bool = field(init=False, default=True)
 
     def __post_init__(self) -> None:
         try:

@@ -89,6 +89,11 @@ class JudgedReward:
         return True
 
     @property
+    def waits(self) -> bool:
+        """Replies come from elsewhere, unless a judge computes in this process."""
+        return all(getattr(judge, "waits", True) for judge in self._panel.judges)
+
+    @property
     def columns(self) -> tuple[str, ...]:
         return () if self.gold_column is None else (self.gold_column,)
 

@@ -42,6 +42,11 @@ class Sandboxed:
         return True
 
     @property
+    def waits(self) -> bool:
+        """Programs run in processes of their own."""
+        return True
+
+    @property
     def limits(self) -> Limits:
         """What one run may use."""
         return Limits(

@@ -3,7 +3,7 @@
 from toishi.scoring.asking import Progress
 from toishi.scoring.attacks import AttackReport, AttackRow, attack_cost, try_attacks
 from toishi.scoring.dry_run import DryRun, DryRunRow, dry_run
-from toishi.scoring.groups import score_groups
+from toishi.scoring.groups import Scoring, score_groups
 from toishi.scoring.summary import scoring_summary
 from toishi.scoring.usage import usage_since
 
@@ -13,6 +13,7 @@ __all__ = [
     "DryRun",
     "DryRunRow",
     "Progress",
+    "Scoring",
     "attack_cost",
     "dry_run",
     "score_groups",

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import TracebackType
 
 from toishi.algorithms.composing import composed
 from toishi.algorithms.terms import Term, named
 from toishi.rewards.base import Judgement, Reward
-from toishi.scoring.asking import Judged, Progress, ask_all
+from toishi.scoring.asking import Asking, Judged, Progress
 from toishi.types import Group, Rollout, RolloutId, Score
 
 
@@ -31,10 +32,60 @@ def score_groups(
     >>> score_groups([group], rewards, [1.0, 0.5])[0].rewards
     (1.25,)
     """
-    known = named(terms, [reward.name for reward in rewards])
-    asked = [(group.prompt, [rollout.completion for rollout in _scorable(group)]) for group in groups]
-    by_reward = ask_all(rewards, asked, [term.retries for term in known], on_progress)
-    return tuple(composed(_with_scores(group, known, judged), known) for group, *judged in zip(groups, *by_reward, strict=True))
+    with Scoring(rewards, terms, num_groups=len(groups), overlap=False) as scoring:
+        for place, group in enumerate(groups):
+            scoring.add(place, group)
+        return scoring.finish(on_progress)
+
+
+class Scoring:
+    """`score_groups` for groups that come one by one, such as while others are still sampled; the result is the same.
+
+    overlap   rewards that wait (`toishi.rewards.base`) are asked about a group as soon as it comes
+    hidden_s  seconds in which a reward was asked before the last group had come; known at the end
+
+    A context: when it is left by an error, no further group is begun.
+
+    >>> from toishi.rewards.scripted import ScriptedReward, answered
+    >>> from toishi.types import Prompt
+    >>> prompt = Prompt(id="a", text="2 + 2?")
+    >>> group = Group(prompt=prompt, rollouts=(Rollout(id=RolloutId(0, 0, 0), prompt=prompt, completion=answered("4")),))
+    >>> with Scoring([ScriptedReward(values=(1.0,))], [1.0], num_groups=1) as scoring:
+    ...     scoring.add(0, group)
+    ...     scoring.finish()[0].rewards
+    (1.0,)
+    """
+
+    def __init__(
+        self, rewards: Sequence[Reward], terms: Sequence[Term | float], *, num_groups: int, overlap: bool = True
+    ) -> None:
+        self._terms = named(terms, [reward.name for reward in rewards])
+        self._asking = Asking(rewards, [term.retries for term in self._terms], num_groups, overlap=overlap)
+        self._groups: dict[int, Group] = {}
+
+    def __enter__(self) -> Scoring:
+        self._asking.__enter__()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        self._asking.__exit__(kind, error, trace)
+
+    @property
+    def hidden_s(self) -> float:
+        return self._asking.hidden_s
+
+    def add(self, place: int, group: Group) -> None:
+        """The group that stands at `place` among all. Raises as `finish`, where the error cannot become another one."""
+        self._groups[place] = group
+        self._asking.add(place, group.prompt, [rollout.completion for rollout in _scorable(group)])
+
+    def finish(self, on_progress: Progress | None = None) -> tuple[Group, ...]:
+        """All groups in order, scored. Raises as `score_groups`."""
+        judged = self._asking.judged(on_progress)
+        return tuple(
+            composed(_with_scores(self._groups[place], self._terms, [of_reward[place] for of_reward in judged]), self._terms)
+            for place in range(len(self._groups))
+        )
 
 
 def _scorable(group: Group) -> list[Rollout]:

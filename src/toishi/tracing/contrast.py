@@ -20,13 +20,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from toishi.ops.logprobs import token_logprobs
 from toishi.ops.norms import cosine, dot, norm
 from toishi.policy.policy import Policy
 from toishi.record.trace import Contrast, Direction, DirectionName, LayerCosine
 from toishi.session import Learner
 from toishi.tracing.probing import packed, probe
 from toishi.types import Group, Rollout, RolloutId, Update
+from toishi.update import predict
 
 TARGET_NATS = 0.5
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
@@ -128,8 +128,7 @@ def _grpo_gradients(learner: Learner, group: Group, update: Update) -> Iterator[
 def _backward(learner: Learner, weights: TokenWeights, rollouts: Sequence[Rollout], *, temperature: float) -> None:
     """Adds the gradient of Σ weight · log-prob to the masters'."""
     for row in packed(learner.policy, rollouts, learner.settings):
-        logits_NV = learner.policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
-        logprobs_N = token_logprobs(logits_NV, row.targets_N, temperature)
+        logprobs_N, _ = predict(learner.policy, row).logprobs_and_entropy(row.targets_N, temperature)
         logprobs_N.backward(row.stream((weights[rollout.id] for rollout in row.rollouts), logprobs_N.dtype))  # type: ignore[no-untyped-call]
 
 

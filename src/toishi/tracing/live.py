@@ -12,10 +12,12 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any
 
 from toishi.metrics import update_metrics
 from toishi.ops.norms import norm
+from toishi.record.influence_files import write_influence
 from toishi.record.reader import read_run_file
 from toishi.record.trace import MatrixChange, Trace
 from toishi.record.trace_files import write_trace
@@ -48,7 +50,11 @@ def live_updates(session: Session, groups: Sequence[Group], step: int, clock: Cl
         if kept is None or why is None:
             return updates
         kept.put_back(learner.policy, learner.optimizer)
-    request = TraceRequest(why=why, sampling=session.sampling, other=other_prompt(read_run_file(session.writer.folder), groups))
+    folder = session.writer.folder
+    hand_over = partial(write_influence, folder) if session.config.record.trace_influence else None
+    request = TraceRequest(
+        why=why, sampling=session.sampling, other=other_prompt(read_run_file(folder), groups), influence=hand_over
+    )
     updates, trace = traced_updates(learner, groups, step, request, clock)
     with clock("trace"):
         keep_trace(session, trace)

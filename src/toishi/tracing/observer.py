@@ -35,15 +35,21 @@ class StepObserver(MatrixObserver):
             self._keep(seen)
 
     def _check(self, seen: SeenRow) -> None:
-        group = seen.row.rollouts[0].id.group
-        recorded, found = seen.token_weights_N.tolist(), autograd_weights(seen, self.settings)
-        apart = max((abs(one - other) for one, other in zip(recorded, found, strict=True)), default=0.0)
-        largest = self._largest[group] = max(self._largest.get(group, 0.0), *map(abs, recorded), 0.0)
-        apart = self._apart[group] = max(self._apart.get(group, 0.0), apart)
-        earlier = self.checks[group].compared if group in self.checks else 0
-        self.checks[group] = WeightCheck(
-            group=group, compared=earlier + len(recorded), largest_relative=apart / largest if largest > 0 else apart
+        compared = zip(
+            seen.row.sequence_N.tolist(), seen.token_weights_N.tolist(), autograd_weights(seen, self.settings), strict=True
         )
+        counts: dict[int, int] = {}
+        for sequence, recorded, found in compared:
+            group = seen.row.rollouts[sequence].id.group
+            self._largest[group] = max(self._largest.get(group, 0.0), abs(recorded))
+            self._apart[group] = max(self._apart.get(group, 0.0), abs(recorded - found))
+            counts[group] = counts.get(group, 0) + 1
+        for group, count in counts.items():
+            earlier = self.checks[group].compared if group in self.checks else 0
+            apart, largest = self._apart[group], self._largest[group]
+            self.checks[group] = WeightCheck(
+                group=group, compared=earlier + count, largest_relative=apart / largest if largest > 0 else apart
+            )
 
     @torch.no_grad()
     def _keep(self, seen: SeenRow) -> None:
@@ -53,5 +59,5 @@ class StepObserver(MatrixObserver):
             places = [token for token, trained in enumerate(rollout.completion.loss_mask) if trained]
             heaviest = max(range(len(mine)), key=lambda place: abs(weights[mine[place]]), default=None)
             for place in {0, heaviest} if heaviest is not None else ():
-                probs_V = next_token_probabilities(seen.logits_NV[mine[place]], self.settings.temperature)
-                self.probs[rollout.id, places[place]] = probs_V
+                logits_V = seen.predicted.logits(torch.tensor([mine[place]], device=seen.row.targets_N.device))[0]
+                self.probs[rollout.id, places[place]] = next_token_probabilities(logits_V, self.settings.temperature)

@@ -8,11 +8,10 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from toishi.ops.logprobs import token_logprobs
 from toishi.packing import PackedRow, pack
 from toishi.policy.policy import Policy
 from toishi.types import Rollout, RolloutId
-from toishi.update import UpdateSettings
+from toishi.update import UpdateSettings, predict
 
 Place = tuple[RolloutId, int]
 """An answer and a position in it."""
@@ -40,8 +39,8 @@ def probe(
     """One forward pass over the answers, packed as an update packs them. `wanted` names positions with loss."""
     found = Probe()
     for row in packed(policy, rollouts, settings):
-        logits_NV = policy.logits(row.input_ids_L, row.position_ids_L, row.keep_N, row.mask_LL)
-        logprobs_N = token_logprobs(logits_NV, row.targets_N, settings.temperature)
+        predicted = predict(policy, row)
+        logprobs_N, _ = predicted.logprobs_and_entropy(row.targets_N, settings.temperature)
         for number, rollout in enumerate(row.rollouts):
             mine_n = (row.sequence_N == number).nonzero()[:, 0]
             places = [token for token, trained in enumerate(rollout.completion.loss_mask) if trained]
@@ -50,15 +49,21 @@ def probe(
                 values[token] = value
             found.logprobs[rollout.id] = tuple(values)
             for token in (wanted or {}).get(rollout.id, ()):
-                logits_V = logits_NV[mine_n[places.index(token)]]
+                place = places.index(token)
+                logits_V = predicted.logits(mine_n[place : place + 1])[0]
                 found.probs[rollout.id, token] = next_token_probabilities(logits_V, settings.temperature)
     return found
 
 
 def packed(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> list[PackedRow]:
     """The rows that an update makes of these answers."""
-    budget = settings.train.micro_batch_tokens
-    return pack(rollouts, shared_prompt=settings.shared_prompt, token_budget=budget, device=policy.device)
+    return pack(
+        rollouts,
+        shared_prompt=settings.shared_prompt,
+        token_budget=settings.train.micro_batch_tokens,
+        mix_groups=policy.mixes_groups,
+        device=policy.device,
+    )
 
 
 def next_token_probabilities(logits_V: Tensor, temperature: float) -> Tensor:

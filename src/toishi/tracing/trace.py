@@ -17,9 +17,11 @@ from torch import Tensor
 
 from toishi.engines.base import Sampling
 from toishi.errors import ConfigError
+from toishi.record.influence import Arrays, Influence
 from toishi.record.trace import Alternative, Contrast, Trace, TracedPosition
 from toishi.session import Learner
 from toishi.tracing.contrast import contrast
+from toishi.tracing.influence.account import Scene, measure
 from toishi.tracing.measuring import Measured, after, before, plan
 from toishi.tracing.observer import StepObserver
 from toishi.tracing.probing import Place
@@ -39,6 +41,7 @@ class TraceRequest:
     sampling  how the run samples; greedy answers are drawn with its limits
     other     a prompt outside the step to be watched as well
     contrast  whether SFT is put beside GRPO, on `group` (None: the group whose rewards differ most)
+    influence  who moved what is measured as well, and handed to this
     """
 
     why: str
@@ -46,6 +49,7 @@ class TraceRequest:
     other: Prompt | None = None
     contrast: bool = False
     group: int | None = None
+    influence: Callable[[Influence, Arrays], object] | None = None
 
 
 def _no_clock(name: str) -> AbstractContextManager[None]:
@@ -74,7 +78,8 @@ def _trace(
 ) -> Trace:
     policy = learner.policy
     first = observer.first or {name: master.detach() for name, master in policy.masters.items()}
-    policy.zero_grad()
+    if request.influence is None:
+        policy.zero_grad()
     wanted, notes = chosen_positions(groups, updates[0]), []
     teaching = _teaching_group(groups, updates[0], request.group)
     with policy.with_weights({name: master.to(policy.compute_dtype) for name, master in first.items()}):
@@ -82,6 +87,9 @@ def _trace(
         planned = plan(watched, updates)
         earlier = before(learner, planned, list(wanted), updates[0], observer.probs)
     later = after(learner, planned, list(wanted))
+    if request.influence is not None:
+        notes += _influence(learner, groups, watched, updates, observer, (earlier, later), request.influence)
+        policy.zero_grad()
     beside: Contrast | None = None
     if request.contrast and teaching is not None:
         beside = contrast(learner, teaching, updates[0], first, _reference(watched, teaching))
@@ -105,6 +113,26 @@ def _trace(
         ),
         matrices=tuple(observer.matrices),
     )
+
+
+def _influence(
+    learner: Learner,
+    groups: Sequence[Group],
+    watched: Sequence[Watched],
+    updates: Sequence[Update],
+    observer: StepObserver,
+    sides: tuple[Measured, Measured],
+    hand_over: Callable[[Influence, Arrays], object],
+) -> list[str]:
+    """Measures who moved what and hands it over; why not, where it cannot be said."""
+    if len(updates) > 1:
+        return [f"who moved what is told of a step with one optimizer update; this one has {len(updates)}"]
+    if observer.first is None:
+        return ["no weight was asked to move, so there is nothing to tell of who moved what"]
+    before, after = ({item.rollout.id: side.logprobs(item.rollout.id) for item in watched} for side in sides)
+    scene = Scene(learner, groups, watched, observer.first, observer.totals[0], before, after)
+    hand_over(*measure(scene))
+    return []
 
 
 def _reference(watched: Sequence[Watched], group: Group) -> Rollout | None:

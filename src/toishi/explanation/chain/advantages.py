@@ -7,15 +7,17 @@ from dataclasses import replace
 
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.shaping import shaped
-from toishi.explanation.chain.comparing import Comparing
+from toishi.explanation.chain.comparing import SUMS, Comparing
 from toishi.explanation.chain.evidence import Evidence
 from toishi.explanation.chain.model import AdvantageLink, BaselineLink, MemberAdvantage, MemberBaseline
 from toishi.explanation.chain.scores import composed_again
 from toishi.explanation.formula import formula, numbers_of, worked
+from toishi.explanation.rounding import as_number, single_bound
 from toishi.explanation.step import left_out_because
 from toishi.types import Group, GroupBaseline, Rollout
 
-Advantage = float | tuple[float, ...] | None
+__all__ = ["adopted", "advantage_bound", "advantage_link", "as_number", "baseline_link", "groups_again"]
+
 NO_BASELINE = GroupBaseline(mean=None, std=None, count=0)
 WORKED_DIGITS = 6
 """So many that the four digits of an advantage follow from the numbers shown."""
@@ -34,10 +36,11 @@ def baseline_link(evidence: Evidence, again: Group, how: str) -> BaselineLink:
     """Mean, spread, count, and who was left out."""
     recorded, found = evidence.group.baseline or NO_BASELINE, again.baseline or NO_BASELINE
     comparing = Comparing("baseline")
-    comparing.number("mean", recorded.mean, found.mean)
-    comparing.number("spread", recorded.std, found.std)
-    comparing.number("count", recorded.count, found.count, 0.0)
-    comparing.fact("whether the group teaches", recorded.kept == found.kept)
+    if "baseline" not in evidence.absent:
+        comparing.number("mean", recorded.mean, found.mean)
+        comparing.number("spread", recorded.std, found.std)
+        comparing.number("count", recorded.count, found.count, 0.0)
+        comparing.fact("whether the group teaches", recorded.kept == found.kept)
     return BaselineLink(
         mean=recorded.mean,
         std=recorded.std,
@@ -54,11 +57,13 @@ def baseline_link(evidence: Evidence, again: Group, how: str) -> BaselineLink:
 
 def advantage_link(evidence: Evidence, again: Sequence[Group], how: str) -> AdvantageLink:
     """Each answer's advantage, with the row's formula in its numbers."""
+    if "advantage" in evidence.absent:
+        return _advantages_alone(evidence, how)
     comparing = Comparing("advantage")
     mine = next(group for group in again if group.rollouts[0].id.group == evidence.number)
-    members = []
+    bound, members = advantage_bound(evidence, mine), []
     for rollout, found in zip(evidence.rollouts, mine.rollouts, strict=True):
-        _compare(rollout, found, comparing)
+        _compare(rollout, found, comparing, bound)
         row, limit = evidence.algorithm, evidence.max_new_tokens
         parts = numbers_of(found, mine, again, row, limit)
         members.append(
@@ -83,11 +88,47 @@ def advantage_link(evidence: Evidence, again: Sequence[Group], how: str) -> Adva
     )
 
 
-def as_number(advantage: Advantage) -> float:
-    """An answer's advantage as one number: the mean over its tokens when each has its own."""
-    if isinstance(advantage, tuple):
-        return sum(advantage) / len(advantage) if advantage else 0.0
-    return advantage or 0.0
+def _advantages_alone(evidence: Evidence, how: str) -> AdvantageLink:
+    """The advantages that are on record, where nothing says how they came about."""
+    members = tuple(
+        MemberAdvantage(
+            member=rollout.id.member,
+            recorded=rollout.advantage,
+            recomputed=None,
+            subtracted=None,
+            divisor=None,
+            rewards=(),
+            worked="",
+        )
+        for rollout in evidence.rollouts
+    )
+    check = Comparing("advantage").check(how)
+    return AdvantageLink(
+        formula="", combine="sum", baseline="unknown", scale="unknown", epsilon=0.0, members=members, check=check
+    )
+
+
+def advantage_bound(evidence: Evidence, group: Group) -> float:
+    """How far a recorded advantage may be from its recomputation: float64 sums, unless another program made them in float32."""
+    return single_bound(group, evidence.algorithm) if evidence.source and evidence.source.single_precision else SUMS
+
+
+def adopted(again: Sequence[Group], evidence: Evidence) -> tuple[Group, ...]:
+    """The recomputed groups with the recorded advantages wherever both agree: what a float32 loss was made from, to the bit."""
+    if evidence.source is None or not evidence.source.single_precision:
+        return tuple(again)
+    return tuple(_adopted(group, one, evidence) for group, one in zip(again, evidence.report.groups, strict=True))
+
+
+def _adopted(again: Group, recorded: Group, evidence: Evidence) -> Group:
+    bound = advantage_bound(evidence, again)
+    rollouts = (
+        replace(found, advantage=one.advantage)
+        if "advantage" in evidence.absent or abs(as_number(one.advantage) - as_number(found.advantage)) <= bound
+        else found
+        for found, one in zip(again.rollouts, recorded.rollouts, strict=True)
+    )
+    return replace(again, rollouts=tuple(rollouts))
 
 
 def _standing(rollout: Rollout, evidence: Evidence) -> MemberBaseline:
@@ -100,11 +141,11 @@ def _standing(rollout: Rollout, evidence: Evidence) -> MemberBaseline:
     )
 
 
-def _compare(recorded: Rollout, found: Rollout, comparing: Comparing) -> None:
+def _compare(recorded: Rollout, found: Rollout, comparing: Comparing, bound: float) -> None:
     where, one, other = f"#{recorded.id.member}", recorded.advantage, found.advantage
     if isinstance(one, tuple) and isinstance(other, tuple):
-        comparing.numbers(where, one, other)
+        comparing.numbers(where, one, other, bound)
     elif isinstance(one, tuple) or isinstance(other, tuple):
         comparing.fact(f"{where}: one number, or one for each token", False)
     else:
-        comparing.number(where, one, other)
+        comparing.number(where, one, other, bound)

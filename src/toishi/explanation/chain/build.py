@@ -6,16 +6,18 @@ import json
 from dataclasses import replace
 
 from toishi.errors import ConfigError
-from toishi.explanation.chain.advantages import advantage_link, baseline_link, groups_again
+from toishi.explanation.chain.advantages import adopted, advantage_link, baseline_link, groups_again
 from toishi.explanation.chain.beside import sft_link
 from toishi.explanation.chain.effect import effect_link
 from toishi.explanation.chain.evidence import Evidence, read_step
 from toishi.explanation.chain.gradient import change_link, gradient_link
 from toishi.explanation.chain.headlines import headlines
+from toishi.explanation.chain.influence import influence_link
 from toishi.explanation.chain.model import Chain
 from toishi.explanation.chain.scores import reward_link, scores_link
 from toishi.explanation.chain.voice import Voice
 from toishi.explanation.chain.weights import shown_update, weights_link
+from toishi.explanation.page.markup import literal
 from toishi.record import Run
 from toishi.types import Update
 
@@ -49,7 +51,11 @@ def build_chain(evidence: Evidence, *, member: int | None, update: int | None, v
     again = groups_again(evidence)
     mine = next(group for group in again if group.rollouts[0].id.group == evidence.number)
     shown = shown_update(evidence, update)
-    has_streams = shown is not None and bool(shown.streams)
+    absent = evidence.absent
+    if shown is not None and shown.streams and "weights" not in absent:
+        weights = weights_link(evidence, adopted(again, evidence), shown, how("weights"))
+    else:
+        weights = None
     chain = Chain(
         folder=evidence.folder,
         step=evidence.report.step,
@@ -57,7 +63,7 @@ def build_chain(evidence: Evidence, *, member: int | None, update: int | None, v
         member=member,
         num_prompts=len(evidence.report.groups),
         num_answers=sum(len(group.rollouts) for group in evidence.report.groups),
-        chosen=chosen,
+        chosen=chosen and (not absent or any(stream.token_weight for one in evidence.report.updates for stream in one.streams)),
         algorithm=evidence.algorithm.name,
         prompt_id=evidence.group.prompt.id,
         prompt=evidence.group.prompt.shown,
@@ -67,13 +73,15 @@ def build_chain(evidence: Evidence, *, member: int | None, update: int | None, v
         reward=reward_link(evidence, how("reward")),
         baseline=baseline_link(evidence, mine, how("baseline")),
         advantage=advantage_link(evidence, again, how("advantage")),
-        weights=weights_link(evidence, again, shown, how("weights")) if shown is not None and has_streams else None,
-        gradient=gradient_link(evidence, how("gradient")),
-        change=change_link(evidence, shown, how("change")) if shown is not None else None,
-        effect=effect_link(evidence, mine, how("effect")),
+        weights=weights,
+        gradient=None if "gradient" in absent else gradient_link(evidence, how("gradient")),
+        change=change_link(evidence, shown, how("change")) if shown is not None and "change" not in absent else None,
+        effect=None if "effect" in absent else effect_link(evidence, mine, how("effect")),
         sft=sft_link(evidence, how("sft")),
+        influence=influence_link(evidence.folder, evidence.report.step, evidence.number),
         missing=(),
         broken=None,
+        absent=absent,
     )
     broken = next((check.name for check in chain.checks if not check.ok), None)
     chain = replace(chain, missing=tuple(_missing(chain, evidence, shown, voice)), broken=broken)
@@ -113,6 +121,11 @@ def _missing(chain: Chain, evidence: Evidence, shown: Update | None, voice: Voic
     def tell(key: str) -> None:
         said.append(voice.say(f"missing.{key}", **place))
 
+    if evidence.source is not None:
+        who, missing = evidence.source.trained_by, evidence.source.missing
+        named = ((voice.say(f"link.{name}"), literal(why)) for name, why in missing.items())
+        said += [voice.say("missing.absent", link=link, why=why, who=literal(who)) for link, why in named]
+        return said + [literal(note) for note in evidence.source.notes]
     if chain.weights is None:
         tell("no_update" if shown is None else "no_streams")
     if evidence.trace is None:

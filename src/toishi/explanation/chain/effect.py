@@ -69,7 +69,7 @@ def _compare(text: TracedText, rollout: Rollout, stream: TokenStreams | None, dt
     before = completion.sampled_logprobs if stream is None else stream.old_logprob
     bound, largest = NATS.get(dtype, NATS_OTHERWISE), 0.0
     for place, trained in enumerate(completion.loss_mask):
-        if trained and place < len(text.before):
+        if trained and place < min(len(text.before), len(before)):
             comparing.number(f"{where}, token {place}, log-prob before", text.before[place], before[place], bound)
             largest = max(largest, abs(text.before[place] - before[place]))
     return largest

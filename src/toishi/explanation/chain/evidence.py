@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from toishi.algorithms.rows import Algorithm
@@ -11,6 +11,7 @@ from toishi.algorithms.terms import Term
 from toishi.errors import RecordError
 from toishi.explanation.step import algorithm_of, terms_of
 from toishi.record import Run
+from toishi.record.source import Source, source_of
 from toishi.record.tables import Row
 from toishi.record.trace import Trace
 from toishi.record.trace_files import has_trace, read_trace
@@ -25,6 +26,7 @@ class Evidence:
     tokens       token texts by (group, member)
     terms        how each reward enters the sum
     max_new_tokens, max_grad_norm, weight_decay  the run's limits
+    source       who trained, when it was another program
     """
 
     folder: str
@@ -37,6 +39,7 @@ class Evidence:
     max_grad_norm: float | None
     trace: Trace | None
     number: int
+    source: Source | None = field(default=None)
 
     @property
     def group(self) -> Group:
@@ -45,6 +48,11 @@ class Evidence:
     @property
     def rollouts(self) -> tuple[Rollout, ...]:
         return self.group.rollouts
+
+    @property
+    def absent(self) -> Mapping[str, str]:
+        """Link -> why the program that trained did not write it down; empty for toishi's own runs."""
+        return {} if self.source is None else self.source.missing
 
     def streams(self, update: Update) -> dict[RolloutId, TokenStreams]:
         """The group's token streams in an update."""
@@ -72,6 +80,7 @@ def read_step(run: Run, step: int) -> Evidence:
         max_grad_norm=_optimizer(run).get("max_grad_norm"),
         trace=read_trace(run.folder, step) if has_trace(run.folder, step) else None,
         number=report.groups[0].rollouts[0].id.group,
+        source=source_of(run.run),
     )
 
 

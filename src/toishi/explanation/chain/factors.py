@@ -125,7 +125,7 @@ def _own(
         ratio=ratio,
         clip=clip,
         ratio_factor=_ratio_factor(row, ratio, clip),
-        correction=_correction(row, stream.old_logprob[place] - rollout.completion.sampled_logprobs[place]),
+        correction=_correction(row, stream.old_logprob[place], rollout.completion.sampled_logprobs[place : place + 1]),
         share=share,
         pooling=1.0,
         kl_slope=slope,
@@ -160,10 +160,11 @@ def _ratio_factor(row: Algorithm, ratio: float, clip: int) -> float:
     return 0.0 if clip else ratio
 
 
-def _correction(row: Algorithm, gap: float) -> float:
+def _correction(row: Algorithm, old: float, sampled: Sequence[float]) -> float:
+    """`sampled` holds one log-prob, or none where the engine did not say: then nothing can be corrected by it."""
     if row.off_policy == "none" or not row.policy_term:
         return 1.0
-    weight = math.exp(gap)
+    weight = math.exp(old - sampled[0])
     if row.off_policy == "truncated_importance":
         return min(weight, row.off_policy_cap)
     return weight if 1 / row.off_policy_cap <= weight <= row.off_policy_cap else 0.0

@@ -78,6 +78,9 @@ def _about_answers(chain: Chain, voice: Voice) -> Iterator[str]:
     if not counting:
         yield voice.say("headline.nobody")
         return
+    if all(found.recorded is None for found in chain.advantage.members):
+        yield voice.say("headline.advantage_absent", count=len(counting))
+        return
     if all(abs(advantage_of(chain, member)) < NOTHING for member in counting):
         yield voice.say("headline.tied" if chain.baseline.tied else "headline.no_advantage", count=len(counting))
         return

@@ -9,8 +9,10 @@ Decisions:
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
+from toishi.explanation.chain.model_influence import InfluenceLink
 from toishi.explanation.chain.model_scores import (
     LINKS,
     AdvantageLink,
@@ -78,8 +80,10 @@ class Chain:
     headlines  sentences made from the numbers
     num_prompts, num_answers  of the whole step
     chosen     the group or the answer was chosen here, as the one with the largest pushes
+    influence  who moved what; None where it is not on record
     missing    what is not on record, and how to get it
     broken     the first link whose check fails; None when all pass
+    absent     link -> why the program that trained did not write it down
     """
 
     folder: str
@@ -103,11 +107,13 @@ class Chain:
     change: ChangeLink | None
     effect: EffectLink | None
     sft: SftLink | None
+    influence: InfluenceLink | None
     missing: tuple[str, ...]
     broken: LinkName | None
+    absent: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def checks(self) -> tuple[Check, ...]:
         """The checks of all links on record, in order."""
-        links = (getattr(self, name) for name in LINKS)
+        links = (getattr(self, name) for name in LINKS if name not in self.absent)
         return tuple(link.check for link in links if link is not None)

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from toishi import __version__
-from toishi.explanation.chain import story_change, story_effect, story_scores, story_sft, story_weights
+from toishi.explanation.chain import story_change, story_effect, story_influence, story_scores, story_sft, story_weights
 from toishi.explanation.chain.headlines import advantage_of, effect_of, weights_of
-from toishi.explanation.chain.model import AnswerEffect, Chain, Check
+from toishi.explanation.chain.model import LINKS, AnswerEffect, Chain, Check
 from toishi.explanation.chain.story_parts import answer_cell, effect_tone, followed, verdict_text
 from toishi.explanation.chain.story_words import words
 from toishi.explanation.chain.voice import Voice, one_line
@@ -33,8 +33,17 @@ def page(chain: Chain, language: str = "en", rows: int = HTML_ROWS) -> Page:
     Raises ConfigError for a language without a catalogue.
     """
     voice = Voice.of(language)
-    found = (section(chain, voice, rows) for section in LINK_SECTIONS)
-    sections = [overview(chain, voice), *(section for section in found if section is not None), checks(chain, voice)]
+    found = (
+        not_on_record(chain, name, voice) if name in chain.absent else section(chain, voice, rows)
+        for name, section in zip(LINKS, LINK_SECTIONS, strict=True)
+    )
+    links = [section for section in found if section is not None]
+    moved = story_influence.influence(chain, voice)
+    if moved is not None:
+        links.insert(
+            1 + max((place for place, link in enumerate(links) if link.key == "effect"), default=-2 + len(links)), moved
+        )
+    sections = [overview(chain, voice), *links, checks(chain, voice)]
     who = f"#{chain.member}" if chain.member is not None else voice.say("all_answers")
     return Page(
         language=language,
@@ -45,6 +54,12 @@ def page(chain: Chain, language: str = "en", rows: int = HTML_ROWS) -> Page:
         footer=voice.say("footer", version=__version__, folder=literal(chain.folder), step=chain.step, group=chain.group),
         sections=tuple(sections),
     )
+
+
+def not_on_record(chain: Chain, name: str, voice: Voice) -> Section | None:
+    """In the place of a link that the program that trained did not write down: why, and nothing that would be made up."""
+    why = Paragraph(literal(chain.absent[name]))
+    return Section(name, voice.say(f"{name}.title"), voice.say("missing.headline"), (why,))
 
 
 def _lead(chain: Chain, voice: Voice) -> str:
@@ -116,7 +131,7 @@ def _overview_table(chain: Chain, voice: Voice) -> Table:
             f"#{member}",
             answer_cell(scored.answer, 60),
             voice.say("left_out") if rewarded.recorded is None else voice.number(rewarded.recorded),
-            voice.signed(advantage_of(chain, member)),
+            _advantage(chain, member, voice),
             "–" if pushes is None else voice.signed(-pushes.total),
         ]
         if chain.effect is not None:
@@ -124,6 +139,11 @@ def _overview_table(chain: Chain, voice: Voice) -> Table:
         lines.append(Line(followed(chain, member, cells), "held" if rewarded.recorded is None else effect_tone(effect)))
     measured = ("logprob_before", "moved") if chain.effect is not None else ()
     return Table(voice.columns("number", "answer", "reward", "advantage", "push_sum", *measured), tuple(lines))
+
+
+def _advantage(chain: Chain, member: int, voice: Voice) -> str:
+    recorded = next(found for found in chain.advantage.members if found.member == member).recorded
+    return "–" if recorded is None and "advantage" in chain.absent else voice.signed(advantage_of(chain, member))
 
 
 def _moved(effect: AnswerEffect, voice: Voice) -> str:
@@ -143,7 +163,8 @@ def checks(chain: Chain, voice: Voice) -> Section:
     lines = tuple(_check_line(check, voice) for check in chain.checks)
     table = Table(voice.columns("link", "how", "compared", "difference", "bound", "verdict"), lines)
     broken = next((check for check in chain.checks if not check.ok), None)
-    texts = [Paragraph(voice.say("checks.what")), Paragraph(voice.say("checks.numbers_only"))]
+    what = "checks.what_elsewhere" if chain.absent else "checks.what"
+    texts = [Paragraph(voice.say(what)), Paragraph(voice.say("checks.numbers_only"))]
     blocks: list[Block] = [*texts, Folded(voice.say("checks.table"), (table,))]
     if broken is not None:
         blocks.insert(0, Verdict(False, verdict_text(broken, voice)))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from toishi.errors import ConfigError
-from toishi.explanation.audit_updates import recompute
+from toishi.explanation.audit_updates import can_move, recompute
 from toishi.explanation.chain.comparing import WEIGHTS, Comparing
 from toishi.explanation.chain.evidence import Evidence
 from toishi.explanation.chain.factors import Denominators, Factors, factors_of
@@ -132,7 +132,7 @@ def _member(
     comparing: Comparing,
 ) -> MemberWeights:
     member = rollout.id.member
-    moves = evidence.algorithm.moves_without_advantage or any(rollout.advantage_per_token)
+    moves = can_move(rollout, evidence.algorithm)
     if stream is None or not stream.computed or factors is None:
         if stream is not None:
             comparing.fact(f"#{member}: nothing to compute", not moves)

@@ -65,6 +65,17 @@ class Signed:
 
 
 @dataclass(frozen=True, slots=True)
+class Heat:
+    """A grid of numbers from -1 to 1, each with its text; colour only repeats it."""
+
+    caption: str
+    rows: tuple[str, ...]
+    columns: tuple[str, ...]
+    levels: tuple[tuple[float, ...], ...]
+    texts: tuple[tuple[str, ...], ...]
+
+
+@dataclass(frozen=True, slots=True)
 class Token:
     """A piece of running text with a number from -1 to 1 behind it; `said` is that number in words."""
 
@@ -98,7 +109,7 @@ class Folded:
     blocks: tuple[Block, ...]
 
 
-Block = Paragraph | Formula | Table | Bars | Signed | Tokens | Verdict | Folded
+Block = Paragraph | Formula | Table | Bars | Signed | Heat | Tokens | Verdict | Folded
 
 
 def unfolded(blocks: Iterable[Block]) -> Iterator[Block]:

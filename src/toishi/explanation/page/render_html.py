@@ -20,6 +20,7 @@ from toishi.explanation.page.blocks import (
     Block,
     Folded,
     Formula,
+    Heat,
     Line,
     Page,
     Paragraph,
@@ -162,6 +163,22 @@ def _signed(block: Signed, page: Page) -> str:
     return _chart(block.caption, said, rows, len(block.items) * step + 4)
 
 
+def _heat(block: Heat, page: Page) -> str:
+    """A table whose cells are as strongly marked as their number is far from 0."""
+    head = "".join(f'<th scope="col">{escape(name)}</th>' for name in block.columns)
+    body = "\n".join(
+        f'<tr><th scope="row">{escape(name)}</th>{"".join(map(_heat_cell, levels, texts))}</tr>'
+        for name, levels, texts in zip(block.rows, block.levels, block.texts, strict=True)
+    )
+    table = f'<table class="heat"><thead><tr><td></td>{head}</tr></thead><tbody>\n{body}\n</tbody></table>'
+    return f"<figure>{_caption(block.caption)}{table}</figure>"
+
+
+def _heat_cell(level: float, text: str) -> str:
+    side = "down" if level < 0 else "up"
+    return f'<td class="{side}" style="--level: {round(min(1.0, abs(level)) * 70)}%">{escape(text)}</td>'
+
+
 def _tokens(block: Tokens, page: Page) -> str:
     spans = "".join(_token(token) for token in block.items)
     return f'<figure>{_caption(block.caption)}<p class="tokens">{spans}</p></figure>'
@@ -204,6 +221,7 @@ _DRAW: Mapping[type[Block], Callable[[Any, Page], str]] = {
     Table: _table,
     Bars: _bars,
     Signed: _signed,
+    Heat: _heat,
     Tokens: _tokens,
     Verdict: _verdict,
     Folded: _folded,

@@ -16,6 +16,7 @@ from toishi.explanation.page.blocks import (
     Block,
     Folded,
     Formula,
+    Heat,
     Page,
     Paragraph,
     Section,
@@ -103,6 +104,17 @@ def _signed(block: Signed, console: Console) -> None:
         console.print(Text.assemble(label, " ", (left, tone), "│", (right, tone), f" {number}"), highlight=False)
 
 
+def _heat(block: Heat, console: Console) -> None:
+    console.print(styled(block.caption, "italic"))
+    table = RichTable(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 1, 0, 0))
+    for name in ("", *block.columns):
+        table.add_column(Text(name), justify="right")
+    for name, levels, texts in zip(block.rows, block.levels, block.texts, strict=True):
+        tones = ("bold " * (abs(level) > 2 / 3) + ("red" if level < 0 else "green") for level in levels)
+        table.add_row(Text(name), *(Text(text, style=tone) for text, tone in zip(texts, tones, strict=True)))
+    console.print(table, highlight=False)
+
+
 def _tokens(block: Tokens, console: Console) -> None:
     """The strongest third is bold; the sign is the colour's, and the table beside it has the numbers."""
     console.print(styled(block.caption, "italic"))
@@ -140,6 +152,7 @@ _DRAW: Mapping[type[Block], Callable[[Any, Console], None]] = {
     Table: _table,
     Bars: _bars,
     Signed: _signed,
+    Heat: _heat,
     Tokens: _tokens,
     Verdict: _verdict,
     Folded: _folded,

@@ -1,0 +1,1 @@
+"""Measurements of toishi beside its peers; docs/benchmarks.md says what, how and why."""

@@ -1,0 +1,54 @@
+"""The fixed random sample of coordinates: positions in all trained weights laid end to end."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+SEED = 20_240_917
+SHARE = 1e-3
+AT_LEAST = 1 << 17
+
+
+@dataclass(frozen=True)
+class Coordinates:
+    """Which coordinates are kept.
+
+    positions_I  (I,) in the order of drawing: any beginning is a sample as well
+    complete     every coordinate, once
+    offsets      weight's name -> position of its first element
+    """
+
+    positions_I: Tensor
+    complete: bool
+    offsets: Mapping[str, int]
+    total: int
+    _sorted: Tensor
+    _order: Tensor
+
+    @classmethod
+    def draw(cls, weights: Mapping[str, Tensor]) -> Coordinates:
+        """All coordinates of a small model; of a larger one a thousandth, at least 131,072, uniformly with replacement."""
+        offsets, total = {}, 0
+        for name, weight in weights.items():
+            offsets[name], total = total, total + weight.numel()
+        complete = total <= AT_LEAST
+        count = total if complete else max(AT_LEAST, round(SHARE * total))
+        generator = torch.Generator().manual_seed(SEED)
+        drawn = torch.arange(total) if complete else torch.randint(total, (count,), generator=generator)
+        ordered, order = torch.sort(drawn, stable=True)
+        return cls(drawn, complete, offsets, total, ordered, order)
+
+    def inside(self, name: str, first: int, count: int) -> tuple[Tensor, Tensor]:
+        """(places in the sample, positions from `first` on) of the sampled elements first ... first + count - 1 of a weight.
+
+        >>> found = Coordinates.draw({"a": torch.zeros(3), "b": torch.zeros(4)})
+        >>> [each.tolist() for each in found.inside("b", 1, 2)]
+        [[4, 5], [0, 1]]
+        """
+        start = self.offsets[name] + first
+        low, high = torch.searchsorted(self._sorted, torch.tensor([start, start + count])).tolist()
+        return self._order[low:high], self._sorted[low:high] - start

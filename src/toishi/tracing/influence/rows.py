@@ -1,0 +1,207 @@
+"""Whose gradients: every watched text, the numbers it was learned with, and the terms that no advantage multiplies.
+
+Decisions:
+1. A row is the gradient of a whole text's log-prob. Equal answers to one prompt share a row.
+2. A token's weight in the loss is linear in the advantage while ratios are 1, which they are in a step's only update. The
+   weight at advantage 1 comes from the library's own objective, so no algorithm is known here by name. Where weights vary
+   inside an answer, what the advantage multiplies is another direction than the text's own: it gets a row of its own.
+3. KL and entropy terms are one row for all answers together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from toishi.algorithms.apply import counted, token_objective
+from toishi.algorithms.rows import Algorithm
+from toishi.ops.logprobs import logprobs_and_entropy, token_logprobs
+from toishi.tracing.watched import Watched
+from toishi.types import Group, Rollout, RolloutId
+from toishi.update import UpdateSettings
+
+_SAME = 1e-9
+"""Relative spread of token weights up to which they are the same number."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pass:
+    """One text through the model, and what of it is differentiated: Σ pushes · log-prob + entropy_push · Σ entropy.
+
+    row  where its gradient is added
+    """
+
+    rollout: Rollout
+    row: int
+    pushes: tuple[float, ...]
+    entropy_push: float
+    temperature: float
+
+    def logits(self, module: nn.Module) -> Tensor:
+        """(N, V) at the positions that predict a token with loss."""
+        prompt, answer = self.rollout.prompt.token_ids, self.rollout.completion
+        device = next(module.parameters()).device
+        ids = torch.tensor([*prompt, *answer.token_ids[:-1]], device=device)
+        keep = torch.tensor([len(prompt) - 1 + place for place in _trained(self.rollout)], device=device)
+        output = module(input_ids=ids[None], logits_to_keep=keep, use_cache=False)
+        return output.logits[0]  # type: ignore[no-any-return]
+
+    def value(self, logits_NV: Tensor) -> Tensor:
+        """The number whose gradient is taken."""
+        places = _trained(self.rollout)
+        targets_N = torch.tensor([self.rollout.completion.token_ids[place] for place in places], device=logits_NV.device)
+        if self.entropy_push:
+            logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, targets_N, self.temperature)
+        else:
+            logprobs_N, entropy_N = token_logprobs(logits_NV, targets_N, self.temperature), None
+        pushes_N = torch.tensor([self.pushes[place] for place in places], dtype=logprobs_N.dtype, device=logits_NV.device)
+        value = (pushes_N * logprobs_N).sum()
+        return value if entropy_N is None else value + self.entropy_push * entropy_N.sum()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """How an answer was learned from: coefficient = weight · advantage multiplies the gradient in `row`."""
+
+    row: int
+    weight: float
+    advantage: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rows:
+    """All rows, and what is to be run for them.
+
+    texts    watched text -> its row
+    sources  answer -> how it was learned from
+    fixed    the row of terms without an advantage; None without such terms
+    """
+
+    passes: tuple[Pass, ...]
+    num_rows: int
+    texts: Mapping[RolloutId, int]
+    sources: Mapping[RolloutId, Source]
+    fixed: int | None
+
+
+def make_rows(
+    watched: Sequence[Watched],
+    groups: Sequence[Group],
+    settings: UpdateSettings,
+    before: Mapping[RolloutId, Sequence[float]],
+) -> Rows:
+    """before  log-probs of every answer before the update, 0 at positions without loss."""
+    unit, fix = token_pushes(groups, settings, before)
+    passes: list[Pass] = []
+    known: dict[Any, int] = {}
+
+    def row_of(rollout: Rollout, pushes: Sequence[float]) -> int:
+        key = (rollout.prompt.token_ids, rollout.completion.token_ids, tuple(pushes))
+        if key not in known:
+            known[key] = len(known)
+            passes.append(_pass(rollout, known[key], pushes, 0.0, settings))
+        return known[key]
+
+    able = [item.rollout for item in watched if any(item.rollout.completion.loss_mask)]
+    texts = {rollout.id: row_of(rollout, _ones(rollout)) for rollout in able}
+    sources = {}
+    for rollout in able:
+        if rollout.id in unit:
+            weight, advantage, profile = _profile(rollout, unit[rollout.id])
+            sources[rollout.id] = Source(row=row_of(rollout, profile), weight=weight, advantage=advantage)
+    fixed = None
+    if settings.algorithm.moves_without_advantage:
+        fixed = len(known)
+        slope = settings.algorithm.entropy_coef / max(1, sum(sum(r.completion.loss_mask) for r in able if r.id in unit))
+        passes += [_pass(r, fixed, fix[r.id], slope, settings) for r in able if r.id in unit]
+    return Rows(passes=tuple(passes), num_rows=len(known) + (fixed is not None), texts=texts, sources=sources, fixed=fixed)
+
+
+def token_pushes(
+    groups: Sequence[Group], settings: UpdateSettings, before: Mapping[RolloutId, Sequence[float]]
+) -> tuple[dict[RolloutId, tuple[float, ...]], dict[RolloutId, tuple[float, ...]]]:
+    """Of every answer that the loss averages over: minus d loss / d log-prob of the policy term at advantage 1, and minus that
+    of the terms without an advantage, token by token; 0 at positions without loss."""
+    rollouts = counted(groups, settings.algorithm)
+    if not rollouts:
+        return {}, {}
+    plain = settings.algorithm.model_copy(update={"kl_coef": 0.0, "entropy_coef": 0.0, "kl": "none"})
+    unit = _slopes(rollouts, plain, settings, before, 1.0)
+    fix = _slopes(rollouts, settings.algorithm.model_copy(update={"entropy_coef": 0.0}), settings, before, 0.0)
+    return unit, fix
+
+
+def _slopes(
+    rollouts: Sequence[Rollout],
+    row: Algorithm,
+    settings: UpdateSettings,
+    before: Mapping[RolloutId, Sequence[float]],
+    advantage: float,
+) -> dict[RolloutId, tuple[float, ...]]:
+    def flat(values: Sequence[Sequence[float]]) -> Tensor:
+        picked = [
+            value
+            for rollout, numbers in zip(rollouts, values, strict=True)
+            for value, trained in zip(numbers, rollout.completion.loss_mask, strict=True)
+            if trained
+        ]
+        return torch.tensor(picked, dtype=torch.float64)
+
+    lengths = [sum(rollout.completion.loss_mask) for rollout in rollouts]
+    logprobs_N = flat([before[rollout.id] for rollout in rollouts]).requires_grad_()
+    reference = [rollout.ref_logprobs for rollout in rollouts if rollout.ref_logprobs is not None]
+    with torch.enable_grad():
+        objective = token_objective(
+            row,
+            logprobs_N=logprobs_N,
+            entropy_N=torch.zeros_like(logprobs_N),
+            old_logprobs_N=logprobs_N.detach(),
+            advantages_N=torch.full_like(logprobs_N, advantage),
+            sequence_N=torch.repeat_interleave(torch.arange(len(rollouts)), torch.tensor(lengths)),
+            lengths_B=torch.tensor(lengths),
+            num_tokens=sum(lengths),
+            num_sequences=len(rollouts),
+            max_length=settings.max_new_tokens,
+            ref_logprobs_N=flat(reference) if len(reference) == len(rollouts) else None,
+            sampled_logprobs_N=flat([rollout.completion.sampled_logprobs for rollout in rollouts]),
+        )
+        (slopes_N,) = torch.autograd.grad(objective.loss, [logprobs_N], allow_unused=True, materialize_grads=True)
+    values = iter((-slopes_N).tolist())
+    return {
+        rollout.id: tuple(next(values) if trained else 0.0 for trained in rollout.completion.loss_mask) for rollout in rollouts
+    }
+
+
+def _profile(rollout: Rollout, unit: Sequence[float]) -> tuple[float, float, tuple[float, ...]]:
+    """(weight, advantage, profile): the answer's push is weight · advantage · Σ profile · ∇ log-prob."""
+    places = _trained(rollout)
+    per_token = rollout.advantage_per_token
+    advantages = [per_token[place] for place in places]
+    mean = sum(advantages) / len(places)
+    if max(advantages) - min(advantages) > _SAME * max(map(abs, advantages)):
+        scale = max(abs(per_token[place] * unit[place]) for place in places) or 1.0
+        weight, mean = (scale / mean, mean) if mean else (scale, 1.0)
+        pushes = [per_token[place] * unit[place] / scale for place in places]
+    else:
+        weight = sum(unit[place] for place in places) / len(places)
+        pushes = [unit[place] / weight if weight else 1.0 for place in places]
+    if all(abs(push - 1.0) <= _SAME for push in pushes):
+        return weight, mean, _ones(rollout)
+    spread = dict(zip(places, pushes, strict=True))
+    return weight, mean, tuple(spread.get(place, 0.0) for place in range(rollout.completion.num_tokens))
+
+
+def _pass(rollout: Rollout, row: int, pushes: Sequence[float], entropy: float, settings: UpdateSettings) -> Pass:
+    return Pass(rollout=rollout, row=row, pushes=tuple(pushes), entropy_push=entropy, temperature=settings.temperature)
+
+
+def _ones(rollout: Rollout) -> tuple[float, ...]:
+    return tuple(float(trained) for trained in rollout.completion.loss_mask)
+
+
+def _trained(rollout: Rollout) -> list[int]:
+    return [place for place, trained in enumerate(rollout.completion.loss_mask) if trained]
