@@ -134,6 +134,7 @@ def test_parts_of_an_answer_are_no_single_score() -> None:
         ({}, (), {"sampling.temperature": 2}, "sampled and scored already"),
         ({}, (), {"algorithm.name": "dr_grpo"}, "another whole rule is --set algorithm=dr_grpo"),
         ({"style": 1.0}, (), None, "'reward:number'"),
+        ({("style", 1, 2): 1.0}, (), None, r"expected \(reward, answer\), got \('style', 1, 2\)"),
     ],
 )
 def test_no_question(scores: Any, drop: Any, settings: Any, words: str) -> None:
