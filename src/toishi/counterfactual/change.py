@@ -58,6 +58,21 @@ def read_score(text: str) -> tuple[Key, float]:
     return ((name.strip(), place) if colon else place), value
 
 
+def read_scores(texts: Iterable[str]) -> dict[Key, float]:
+    """Several of them. Raises ConfigError for an answer that is scored twice.
+
+    >>> read_scores(["3=9", "style:3=0.5"])
+    {3: 9.0, ('style', 3): 0.5}
+    """
+    found: dict[Key, float] = {}
+    for text in texts:
+        key, value = read_score(text)
+        if key in found:
+            raise ConfigError(f"--score {text!r}: the same score is given twice, first as {found[key]:g}; say it once")
+        found[key] = value
+    return found
+
+
 def change_of(scores: Scores | None = None, drop: Iterable[int] = (), settings: Mapping[str, Any] | None = None) -> Change:
     """The question, if it is one.
 
