@@ -22,7 +22,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     5: (
         *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health"),
         *("forecast", "memory", "disk", "golds", "sampler", "tracked"),
-        *("provenance", "recorded", "resuming", "rejudging"),
+        *("provenance", "recorded", "resuming", "rejudging", "collecting"),
         *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing"),
     ),
     6: ("recipes", "api", "callbacks", "interop"),
