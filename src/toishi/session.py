@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,12 +16,13 @@ from toishi.engines.base import Engine, Sampling
 from toishi.engines.torch import TorchEngine
 from toishi.evaluate import Evaluation
 from toishi.given import NOTHING_GIVEN, Given
-from toishi.policy.capabilities import capabilities
+from toishi.machine import Machine
+from toishi.memory import MemoryPlan, ModelShape, plan_memory, reachable_memory
+from toishi.policy.capabilities import Capabilities, capabilities
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
-from toishi.policy.precision import choose_device, choose_dtype
 from toishi.preflight import preflight
 from toishi.provenance import data_fingerprints, reward_sources
 from toishi.record.environment import environment
@@ -43,6 +44,7 @@ class Session:
     step         the last finished step
     next_prompt  position in the task's stream
     metrics, evaluations  the run's whole history so far; `said` holds the health rules that have spoken
+    memory       what the run was expected to need; None for one that goes on
     notices      what was found before the start and does not forbid it; `notes` is what the rewards say of themselves
     """
 
@@ -64,6 +66,7 @@ class Session:
     said: set[str] = field(default_factory=set)
     notices: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    memory: MemoryPlan | None = None
 
     @property
     def learner(self) -> Learner:
@@ -122,25 +125,6 @@ def gather(config: Config, given: Given = NOTHING_GIVEN) -> Materials:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Decided once by measuring, stored in run.json, used again on resume and replay."""
-
-    dtype: str
-    device: str
-    threads: int
-
-    @classmethod
-    def decide(cls, config: ModelConfig) -> Machine:
-        device = choose_device(config.device)
-        dtype = choose_dtype(config.dtype, device)
-        return cls(dtype=str(dtype).removeprefix("torch."), device=str(device), threads=torch.get_num_threads())
-
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        return getattr(torch, self.dtype)  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
 class Learner:
     """The model with all that samples from it and changes it; no task and no rewards, so a recorded step can be done again."""
 
@@ -152,9 +136,8 @@ class Learner:
     settings: UpdateSettings
 
     @classmethod
-    def of(cls, config: Config, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
-        sampling = config.sampling
-        able = capabilities(policy.module.config, context=sampling.max_prompt_tokens + sampling.max_new_tokens)
+    def of(cls, config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
+        sampling, able = config.sampling, able_to(config, policy)
         settings = UpdateSettings(
             algorithm=config.algorithm,
             train=config.train,
@@ -162,6 +145,7 @@ class Learner:
             temperature=sampling.temperature,
             max_new_tokens=sampling.max_new_tokens,
             shared_prompt=able.shared_prompt,
+            token_budget=machine.token_budget(config),
             seed=config.seed,
         )
         engine = TorchEngine(
@@ -176,10 +160,28 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     loaded = load_model(config.model, seed=config.seed)
     renderer = Renderer(loaded.tokenizer, loaded.module)
     rendered = render_all(config, materials.task, renderer, loaded.module).require()
+    policy = _policy(config, machine, loaded)
+    plan = planned(config, policy, rendered.longest)
+    plan.require()
+    machine = replace(machine, micro_batch_tokens=plan.micro_batch_tokens)
     writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials))
-    session = _at_the_start(config, materials, machine, loaded, renderer, writer)
-    session.notices = materials.notices + rendered.notes
+    learner = _at_step_0(config, machine, policy, loaded.tokenizer, renderer)
+    session = _session(config, materials, learner, writer)
+    session.memory, session.notices = plan, materials.notices + rendered.notes
     return session
+
+
+def planned(config: Config, policy: Policy, longest_prompt: int | None) -> MemoryPlan:
+    """What the run needs and which micro-batch fits, by the model at hand; without a prompt's length by the recipe's limit."""
+    device, tokens = str(policy.device), longest_prompt or config.sampling.max_prompt_tokens
+    shape = ModelShape.of(policy, shared_rows=able_to(config, policy).shared_prompt)
+    return plan_memory(config, shape, prompt_tokens=tokens, reachable=reachable_memory(device))
+
+
+def able_to(config: Config, policy: Policy) -> Capabilities:
+    """What may run fast with the recipe's lengths."""
+    sampling = config.sampling
+    return capabilities(policy.module.config, context=sampling.max_prompt_tokens + sampling.max_new_tokens)
 
 
 def start_again(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any]) -> Session:
@@ -191,16 +193,14 @@ def start_again(config: Config, materials: Materials, writer: RunWriter, run: Ma
     torch.set_num_threads(machine.threads)
     loaded = load_model(config.model, seed=config.seed)
     require_same_base(loaded, run)
-    return _at_the_start(config, materials, machine, loaded, Renderer(loaded.tokenizer, loaded.module), writer)
+    renderer, policy = Renderer(loaded.tokenizer, loaded.module), _policy(config, machine, loaded)
+    return _session(config, materials, _at_step_0(config, machine, policy, loaded.tokenizer, renderer), writer)
 
 
-def _at_the_start(
-    config: Config, materials: Materials, machine: Machine, loaded: LoadedModel, renderer: Renderer, writer: RunWriter
-) -> Session:
-    policy = _policy(config, machine, loaded)
+def _at_step_0(config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
     if config.algorithm.needs_reference:
         policy.keep_reference()
-    return _session(config, materials, Learner.of(config, policy, loaded.tokenizer, renderer), writer)
+    return Learner.of(config, machine, policy, tokenizer, renderer)
 
 
 def _policy(config: Config, machine: Machine, loaded: LoadedModel) -> Policy:
@@ -236,7 +236,7 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     if masters is not None:
         policy.keep_reference()
         policy.load_masters(masters)
-    learner = Learner.of(config, policy, loaded.tokenizer, renderer)
+    learner = Learner.of(config, machine, policy, loaded.tokenizer, renderer)
     learner.optimizer.load_state_dict(saved.state["optimizer"])
     return learner
 
@@ -284,7 +284,7 @@ def run_record(
         "config": config.model_dump(mode="json"),
         "config_given": config.model_dump(mode="json", exclude_unset=True),
         "seed": config.seed,
-        "decisions": {"dtype": machine.dtype, "device": machine.device, "threads": machine.threads},
+        "decisions": asdict(machine),
         "model": {
             "source": loaded.source,
             "fingerprint": loaded.fingerprint,

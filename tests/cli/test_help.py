@@ -26,6 +26,11 @@ COMMANDS = {
         "sample",
         "replay",
         "verify",
+        "whatif",
+        "select",
+        "collect",
+        "pairs",
+        "label",
     ),
 }
 WITH_JSON = COMMANDS - {"demo", "fetch"}

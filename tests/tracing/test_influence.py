@@ -289,6 +289,22 @@ def test_a_lost_step_is_refused() -> None:
     assert "lost in rounding" in done.influence.refused
 
 
+def test_a_step_that_rounding_blew_up_is_refused() -> None:
+    """Every weight lies on the border between two bfloat16 numbers, and half of the steps tip it over."""
+    model = tiny_model("llama", dtype=torch.float32)
+    with torch.no_grad():
+        for weight in model.parameters():
+            below = weight.bfloat16().float()
+            weight.copy_(below + below.sign() * torch.ldexp(torch.ones_like(below), torch.frexp(below).exponent - 9))
+    policy = Policy(model, compute_dtype=torch.bfloat16)
+    chosen = settings("grpo", lr=1e-6)
+    optimizing = torch.optim.AdamW(list(policy.masters.values()), lr=1e-6, weight_decay=0.0)
+    done = explain(Learner(policy, None, None, None, optimizing, chosen), groups_of(), chosen)  # type: ignore[arg-type]
+    assert done.influence.survived is not None
+    assert done.influence.survived > 2.0
+    assert "rounding" in done.influence.refused
+
+
 def test_float32_adds_up_to_a_hundred_thousandth() -> None:
     policy = Policy(tiny_model("llama"), compute_dtype=torch.float32)
     chosen = settings("grpo", lr=1e-4)

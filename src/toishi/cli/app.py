@@ -25,6 +25,7 @@ from toishi.cli import (
     running,
     toy,
     verifying,
+    whatif,
 )
 from toishi.cli.common import print_json, results_apart
 from toishi.consoles import discard, make_console, replace_unknown_signs
@@ -98,7 +99,7 @@ def _options(
 
 PANELS = {
     "Train": (running.demo, running.train, running.resume),
-    "Look at a run": (explaining.explain, looking.audit, replaying.replay, measuring.evaluate, measuring.sample),
+    "Look at a run": (explaining.explain, looking.audit, replaying.replay, whatif.whatif, measuring.evaluate, measuring.sample),
     "Make and choose data": (*collecting.COMMANDS, labelling.label),
     "Prepare and learn": (measuring.check, looking.recipes, looking.algorithms, verifying.verify, measuring.fetch),
 }
