@@ -8,15 +8,18 @@ import signal
 import subprocess
 import sys
 import time
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
 from typer.testing import CliRunner
 
 from tests.cli.conftest import Command
+from tests.collecting.making import answer, asked, header
 from toishi.cli.app import app
 from toishi.collecting import asking
-from toishi.collecting.samples import read_samples
+from toishi.collecting.journal import JournalWriter
+from toishi.collecting.samples import append_header, read_samples
 from toishi.record.files import read_lines
 
 COUNT = ("--prompts", "6", "-n", "3", "--threshold", "0.2")
@@ -41,12 +44,12 @@ def samples(recipe: Path, tmp_path_factory: pytest.TempPathFactory, toishi: Comm
 def test_select_writes_rows_that_a_recipe_can_read(samples: Path, tmp_path: Path, toishi: Command) -> None:
     rows = [json.loads(line) for line in samples.with_name("all.jsonl").read_text("utf-8").splitlines()]
     assert len(rows) == 6
-    header, asked = read_samples(samples)
-    assert [row["id"] for row in rows] == [one.id for one in asked]
-    for row, one in zip(rows, asked, strict=True):
+    come_from, prompts = read_samples(samples)
+    assert [row["id"] for row in rows] == [one.id for one in prompts]
+    for row, one in zip(rows, prompts, strict=True):
         values = [answer.reward for answer in one.answers]
         assert row["pass_rate"] == pytest.approx(sum(value >= 0.2 for value in values) / 3)  # type: ignore[operator]
-        assert row["pass_rate_source"]["model"]["fingerprint"] == header.model["fingerprint"]
+        assert row["pass_rate_source"]["model"]["fingerprint"] == come_from.model["fingerprint"]
     mine = tmp_path / "mine.yaml"
     mine.write_text(f"task: {{name: file, path: {samples.with_name('all.jsonl')}, gold_column: answer, heldout: 1}}\n", "utf-8")
     assert toishi("check", mine, "--no-model", "--no-attacks").code == 0
@@ -60,10 +63,35 @@ def test_choosing_again_needs_no_model(samples: Path, tmp_path: Path, toishi: Co
     assert report["kept"] == len(rows)
     assert report["kept"] + sum(report["dropped"].values()) == report["answers"] == 18
     assert {"messages", "completion", "reward", "scores", "source"} <= set(rows[0])
-    ended = toishi("pairs", "--from", samples, "--no-balance", "-o", tmp_path / "pairs.jsonl", "--json")
-    found = json.loads(ended.out)
-    assert ended.code in (0, 1)
-    assert ended.code == 1 or found["kept"] + found["dropped"].get("cut", 0) + found["dropped"].get("close", 0) <= 6
+
+
+def test_pairs_of_answers_with_known_rewards(tmp_path: Path, toishi: Command) -> None:
+    """Of four prompts one gives a pair: in the others the better answer is cut, the rewards are equal, or one has no reward."""
+    groups = (
+        [answer("worst", 0.0, 4), answer("best", 1.0, 4), answer("middling", 0.5, 9)],
+        [answer("short", 0.0), answer("went on and on", 1.0, cut=True)],
+        [answer("yes", 0.5), answer("no", 0.5)],
+        [answer("fine", 1.0), answer("broken", None)],
+    )
+    file, out = tmp_path / "by_hand.samples.jsonl", tmp_path / "pairs.jsonl"
+    with JournalWriter(file) as journal:
+        append_header(journal, header(count=4, samples=3))
+        for number, group in enumerate(groups):
+            journal.append(asdict(asked(number, group)))
+    ended = toishi("pairs", "--from", file, "-o", out, "--json")
+    assert ended.code == 0, ended.err
+    report = json.loads(ended.out)
+    assert (report["prompts"], report["candidates"], report["kept"]) == (4, 3, 1)
+    assert report["dropped"] == {"too_few": 1, "cut": 1, "close": 1}
+    (row,) = [json.loads(line) for line in out.read_text("utf-8").splitlines()]
+    assert (row["prompt"], row["chosen"], row["rejected"]) == ("question number 0 of the set", "best", "worst")
+    assert (row["margin"], row["chosen_reward"], row["rejected_reward"]) == (1.0, 1.0, 0.0)
+    assert (row["source"]["by"], row["source"]["chosen_member"], row["source"]["rejected_member"]) == ("reward", 1, 0)
+    ended = toishi("pairs", "--from", file, "--min-margin", "1", "-o", out, "--overwrite")
+    assert ended.code == 1
+    assert "no pair is left" in " ".join(ended.err.split())
+    assert len(out.read_text("utf-8").splitlines()) == 1
+    assert "would replace the answers" in " ".join(toishi("pairs", "--from", file, "--overwrite", "-o", file).err.split())
 
 
 def test_a_killed_command_continues_to_the_same_bytes(samples: Path, recipe: Path, tmp_path: Path, toishi: Command) -> None:

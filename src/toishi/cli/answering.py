@@ -125,6 +125,8 @@ def _refuse_beside_from(wanted: Wanted) -> None:
     given = [name for name, value in beside.items() if value]
     if given:
         raise ConfigError(f"--from takes answers as they are: leave {', '.join(given)} out, or leave --from out to sample anew")
+    if wanted.from_ is not None and wanted.from_.resolve() == wanted.out.resolve():
+        raise ConfigError(f"-o {wanted.out} would replace the answers of --from: choose another -o")
 
 
 def _plan(wanted: Wanted) -> AskPlan:

@@ -259,8 +259,9 @@ def _write(
     from toishi.errors import DataError
 
     if not rows:
+        older = " (what is there is from before)" if out.exists() else ""
         raise DataError(
-            f"{nothing}, so {out} was not written. All answers are in {found.file}: --from {found.file} chooses again"
+            f"{nothing}, so {out} was not written{older}. All answers are in {found.file}: --from {found.file} chooses again"
         )
     write_rows(out, rows)
     if as_json:

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from toishi import __version__
-from toishi.collecting.samples import Asked, Header, JournalWriter, read_samples
+from toishi.collecting.journal import JournalWriter
+from toishi.collecting.samples import Asked, Header, append_header, read_samples
 from toishi.config import Config
 from toishi.errors import ConfigError, RecordError, RewardError
 from toishi.given import NOTHING_GIVEN, Given, the_task
@@ -89,7 +90,7 @@ def ask_all(
             path.unlink(missing_ok=True)
         with JournalWriter(path) as journal:
             if header is None:
-                journal.header(wanted)
+                append_header(journal, wanted)
             rewards = with_decode(materials.rewards, opened.renderer.decode)
             chunk = max(1, ANSWERS_PER_CHUNK // plan.samples)
             for start in sorted({number - number % chunk for number in missing}):

@@ -19,18 +19,20 @@ from typing import Any, Literal
 
 import numpy as np
 
-from toishi.collecting.samples import JournalWriter, sha256_of
-from toishi.errors import DataError, RecordError
+from toishi.collecting.journal import JournalWriter, require_seals
+from toishi.collecting.samples import sha256_of
+from toishi.errors import DataError
 from toishi.ops.agreement import cohen_kappa, krippendorff_alpha, raw_agreement
 from toishi.ops.association import bootstrap
 from toishi.ops.stats import Interval, wilson
-from toishi.record.files import read_lines, seal_of
+from toishi.record.files import read_lines
 from toishi.tasks.data import read_rows
 
 Choice = Literal["chosen", "rejected", "tie"]
 KEYS = {"1": "left", "2": "right", "=": "tie", "s": "skip", "q": "quit"}
 VALUE = {"chosen": 1.0, "rejected": -1.0, "tie": 0.0}
 SUFFIX = ".labels.jsonl"
+SHOWN_AGAIN = "or take off this line, and its pair is shown again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,9 +90,9 @@ def read_items(file: Path) -> list[LabelItem]:
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
     """Labeller -> pair's key -> choice. Raises RecordError for a line that was changed."""
     found: dict[str, dict[str, str]] = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.get("seal") != seal_of(line):
-            raise RecordError(f"{path}, line {number}: changed after it was written (its seal does not hold); restore a copy")
+    lines = read_lines(path, otherwise=SHOWN_AGAIN)
+    require_seals(path, lines, SHOWN_AGAIN)
+    for line in lines:
         found.setdefault(str(line["name"]), {})[str(line["pair"])] = str(line["choice"])
     return found
 

@@ -8,7 +8,7 @@ Decisions:
    place contributes 0.
 3. Where the rewards differ and the judge prefers the answer with the lower one, one of them errs: the pair is dropped.
 4. Lengths: pairs whose chosen answer is longer (or shorter) by most go first, until the mean lengths differ by at most 5%.
-   Without, a model learns from pairs that longer is better (arXiv 2403.19159).
+   DPO makes much of a difference in length (Park et al. 2024, "Disentangling length from quality in DPO", arXiv 2403.19159).
 """
 
 from __future__ import annotations
@@ -40,13 +40,11 @@ class PairPlan:
 
     per_prompt  candidates of each prompt, at most
     min_margin  a pair's margin has to be above it; of rewards their difference, of a judge see `Verdict.margin`
-    calls       of the judge for each pair, half of them in each order
     balance     whether lengths are balanced
     """
 
     per_prompt: int = 1
     min_margin: float = 0.0
-    calls: int = 4
     balance: bool = True
 
 

@@ -11,27 +11,24 @@ Decisions:
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
+from toishi.collecting.journal import JournalWriter, refused, require_seals
 from toishi.errors import ConfigError, RecordError
-from toishi.record.files import json_line, plain, read_lines, seal_of, sync_folder, trim_cut_line, write_whole
+from toishi.record.files import plain, read_lines, sync_folder, write_whole
 from toishi.types import Group, Prompt, Rollout
-
-try:
-    import fcntl
-except ImportError:  # Windows
-    fcntl = None  # type: ignore[assignment]
 
 FORMAT = "toishi samples"
 VERSION = 1
 SUFFIX = ".samples.jsonl"
+ASKED_AGAIN = "or take off this line, unless it is the first, and the same command with --continue asks that prompt again"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,6 +148,12 @@ class Header:
         }
 
 
+def append_header(journal: JournalWriter, header: Header) -> None:
+    """The first line of a samples file."""
+    journal.append({"format": FORMAT, "version": VERSION} | asdict(header))
+    sync_folder(journal.path.parent)
+
+
 def sha256_of(values: Any) -> str:
     """sha256 of plain values, whatever the order of keys."""
     return hashlib.sha256(json.dumps(plain(values), sort_keys=True, ensure_ascii=True).encode()).hexdigest()
@@ -167,15 +170,14 @@ def samples_path(out: Path) -> Path:
 
 def read_samples(path: Path) -> tuple[Header, tuple[Asked, ...]]:
     """The header and every whole line, in the order of the prompts. Raises RecordError when the file is none, or damaged."""
-    lines = read_lines(path)
-    if not lines:
+    lines = read_lines(path, otherwise=ASKED_AGAIN)
+    if not lines or lines[0].get("format") != FORMAT:
         raise RecordError(f"{path}: no samples file (a file that select, collect or pairs leave beside what they write)")
-    for number, line in enumerate(lines, start=1):
-        if line.get("seal") != seal_of(line):
-            raise RecordError(f"{path}, line {number}: changed after it was written (its seal does not hold); restore a copy")
+    require_seals(path, lines, ASKED_AGAIN)
     first = {key: value for key, value in lines[0].items() if key != "seal"}
-    if first.pop("format", None) != FORMAT or first.pop("version", None) != VERSION:
-        raise RecordError(f"{path}: its first line is not that of a {FORMAT!r} file of version {VERSION}")
+    del first["format"]
+    if (version := first.pop("version", None)) != VERSION:
+        raise RecordError(f"{path}: a samples file of version {version}; this toishi reads version {VERSION}")
     asked = [_asked(line) for line in lines[1:]]
     if len({one.number for one in asked}) < len(asked):
         raise RecordError(f"{path}: a prompt stands there twice; two processes wrote it. Begin anew with --overwrite")
@@ -186,60 +188,6 @@ def _asked(line: Mapping[str, Any]) -> Asked:
     values = {key: value for key, value in line.items() if key != "seal"}
     values["prompt"] = values["prompt"] if isinstance(values["prompt"], str) else tuple(values["prompt"])
     return Asked(**values | {"answers": tuple(Answer(**answer) for answer in values["answers"])})
-
-
-class JournalWriter:
-    """Appends sealed lines to a file that nobody else writes meanwhile; a context.
-
-    Raises RecordError when the disk refuses, or when another process writes the file.
-    """
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-        self._file: BinaryIO | None = None
-
-    def __enter__(self) -> JournalWriter:
-        try:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            self._file = self.path.open("ab")
-            if fcntl is not None:
-                fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            raise RecordError(f"{self.path} is being written by another process; let it finish, or stop it") from None
-        except OSError as error:
-            raise refused(self.path, error) from error
-        trim_cut_line(self.path)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        if self._file is not None:
-            self._file.close()
-
-    def append(self, values: Mapping[str, Any]) -> None:
-        """One line; it is on the disk when this returns. A refused write leaves the file as it was."""
-        assert self._file is not None
-        size = self.path.stat().st_size
-        try:
-            self._file.write(json_line(values).encode("ascii"))
-            self._file.flush()
-            os.fsync(self._file.fileno())
-        except OSError as error:
-            with suppress(OSError):
-                os.truncate(self.path, size)
-            raise refused(self.path, error) from error
-
-    def header(self, header: Header) -> None:
-        """The first line."""
-        self.append({"format": FORMAT, "version": VERSION} | asdict(header))
-        sync_folder(self.path.parent)
-
-
-def refused(path: Path, error: OSError) -> RecordError:
-    """The error for a disk that refuses."""
-    return RecordError(
-        f"{path} could not be written: {error.strerror or error}. Choose another place, free space or check permissions; what "
-        "was written before is kept, and the same command with --continue goes on from there"
-    )
 
 
 def write_rows(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
@@ -259,9 +207,10 @@ def _write(path: Path, data: bytes) -> None:
 
 
 def claim(paths: Sequence[Path], *, go_on: bool, overwrite: bool) -> None:
-    """Refuses to write over files that are there, unless that was asked for; with `overwrite` they are removed.
+    """Refuses to write over files that are there, unless that was asked for, and to write where that cannot be done.
 
-    Raises ConfigError.
+    Removes nothing: with `overwrite` a file is replaced when there is something to put in its place. Raises ConfigError for the
+    former, RecordError for the latter.
     """
     if go_on and overwrite:
         raise ConfigError("--continue keeps what is written and --overwrite removes it: give one of the two")
@@ -274,5 +223,14 @@ def claim(paths: Sequence[Path], *, go_on: bool, overwrite: bool) -> None:
         raise ConfigError(
             f"{listed} is there already: --continue goes on with it, --overwrite begins anew, or choose another -o"
         )
-    for path in there if overwrite else ():
-        path.unlink()
+    for path in paths:
+        _require_writable(path)
+
+
+def _require_writable(path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise refused(path, error) from error
+    if not os.access(path.parent, os.W_OK):
+        raise refused(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))

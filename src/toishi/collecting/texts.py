@@ -6,7 +6,7 @@ Decisions:
 2. All pairs above a threshold are found, exactly, by prefix filtering (Bayardo, Ma, Srikant, "Scaling up all pairs similarity
    search", 2007): with shingles sorted from rare to frequent, two sets can only be that alike if their first few have one in
    common. MinHash would miss some pairs by chance, and needs random numbers or another package to do so.
-3. A shared passage is 13 words in a row, as in the decontamination of GPT-3 (arXiv 2005.14165, appendix C). Texts with fewer
+3. A shared passage is 13 words in a row, as in the decontamination of GPT-3 (arXiv 2005.14165). Texts with fewer
    words are compared as copies and near-duplicates only.
 """
 

@@ -11,9 +11,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from toishi.collecting.samples import Answer, Asked, JournalWriter, sha256_of
-from toishi.errors import ConfigError, RecordError
-from toishi.record.files import read_lines, seal_of
+from toishi.collecting.journal import JournalWriter, require_seals
+from toishi.collecting.samples import ASKED_AGAIN, Answer, Asked, sha256_of
+from toishi.errors import ConfigError
+from toishi.record.files import read_lines
 from toishi.rewards.base import ComparesPairs, Repeatable, Reward
 from toishi.rewards.scripted import answered
 
@@ -123,9 +124,9 @@ def require_judge(judge: Reward, calls: int) -> None:
 
 def _read(path: Path, judge: str, calls: int) -> dict[str, Verdict]:
     found = {}
-    for number, line in enumerate(read_lines(path), start=1):
-        if line.get("seal") != seal_of(line):
-            raise RecordError(f"{path}, line {number}: changed after it was written (its seal does not hold); restore a copy")
+    lines = read_lines(path, otherwise=ASKED_AGAIN)
+    require_seals(path, lines, ASKED_AGAIN)
+    for line in lines:
         if (line["judge"], line["calls"]) == (judge, calls):
             found[str(line["pair"])] = Verdict(said=tuple(line["said"]), orders=tuple(line["orders"]))
     return found
