@@ -20,7 +20,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     3: ("policy", "engines", "tasks", "rewards", "judging", "packages", "record"),
     4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "track", "explanation"),
     5: (
-        *("loop", "session", "given", "preflight", "evaluate", "checkpoints", "health"),
+        *("loop", "session", "sources", "written", "given", "preflight", "evaluate", "checkpoints", "health"),
         *("forecast", "memory", "disk", "golds", "sampler", "tracked"),
         *("provenance", "recorded", "resuming", "rejudging"),
         *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing"),

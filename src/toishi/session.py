@@ -34,6 +34,7 @@ from toishi.rewards.tokens import with_decode
 from toishi.tasks.base import Task
 from toishi.types import Prompt
 from toishi.update import UpdateSettings
+from toishi.written import look_at_rows
 
 
 @dataclass
@@ -175,18 +176,16 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     machine = Machine.decide(config.model)
     loaded = load_model(config.model, seed=config.seed)
     renderer = Renderer(loaded.tokenizer, loaded.module)
-    rendered = render_all(config, materials.task, renderer, loaded.module).require()
+    notes = render_all(config, materials.task, renderer, loaded.module).require().notes
+    notes += look_at_rows(config, materials.task, renderer)
     writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials))
     session = _at_the_start(config, materials, machine, loaded, renderer, writer)
-    session.notices = materials.notices + rendered.notes
+    session.notices = materials.notices + notes
     return session
 
 
 def start_again(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any]) -> Session:
-    """A run that was stopped before its first checkpoint, from its beginning: same machine decisions, same model.
-
-    Raises ModelError when the model is not the one that the run started from.
-    """
+    """A run that was stopped before its first checkpoint, from its beginning: same machine decisions, same model, or ModelError."""
     machine = Machine(**run["decisions"])
     torch.set_num_threads(machine.threads)
     loaded = load_model(config.model, seed=config.seed)
@@ -204,8 +203,8 @@ def _at_the_start(
 
 
 def _policy(config: Config, machine: Machine, loaded: LoadedModel) -> Policy:
-    checkpointing = config.train.gradient_checkpointing
-    return Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device, gradient_checkpointing=checkpointing)
+    again, dtype = config.train.gradient_checkpointing, machine.torch_dtype
+    return Policy(loaded.module, compute_dtype=dtype, device=machine.device, gradient_checkpointing=again)
 
 
 def restore(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any], checkpoint: Path) -> Session:
@@ -225,7 +224,7 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     Raises ModelError when the base model, where it is needed, is not the one that the run started from.
     """
     loaded = load_model(saved_model(config.model, saved.model_folder.parent), seed=config.seed)
-    masters: dict[str, torch.Tensor] | None = None
+    masters = None
     if config.algorithm.needs_reference:
         masters = {name: weight.detach().clone() for name, weight in loaded.module.named_parameters()}
         loaded = load_model(config.model, seed=config.seed)
