@@ -17,7 +17,6 @@ from tests.making import completion, settings, tiny_policy
 from tests.tiny import CHATML, save_tiny, tiny_model, tiny_tokenizer
 from toishi import loop
 from toishi.algorithms.apply import assign_advantages
-from toishi.algorithms.rows import algorithm
 from toishi.config import load_config
 from toishi.errors import ConfigError, DataError, ModelError
 from toishi.explanation.audit import audit
@@ -27,7 +26,6 @@ from toishi.policy.optimizer import make_optimizer
 from toishi.record.reader import Run
 from toishi.replay.plan import plan_replay
 from toishi.replay.redo import replay
-from toishi.tasks import TASKS
 from toishi.types import Group, Message, Prompt, Rollout, RolloutId
 from toishi.update import update_policy
 
@@ -93,9 +91,10 @@ def test_plain_answers_end_with_the_stop_token() -> None:
 
 def test_a_template_that_rewrites_earlier_turns_is_refused_unless_it_marks_what_was_said() -> None:
     conversation = turns("hello", "<think>so</think>the cat", "and", "sat")
+    one = renderer(DROPS_THOUGHTS)
+    asked = one.render(Prompt(id="a", messages=conversation[:1]))
     with pytest.raises(ModelError, match="row a: the chat template does not tell which tokens the assistant said"):
-        one = renderer(DROPS_THOUGHTS)
-        one.written(one.render(Prompt(id="a", messages=conversation[:1])), conversation[1:])
+        one.written(asked, conversation[1:])
     one = renderer(MARKED)
     found = one.written(one.render(Prompt(id="a", messages=conversation[:1])), conversation[1:])
     assert spoken(one, found.token_ids, found.loss_mask) == ["the cat<|im_end|>", "sat<|im_end|>"]
@@ -132,7 +131,7 @@ ROWS = [{"prompt": "hello", "completion": "cat"}, {"prompt": "the", "completion"
         (
             [ROWS[0], {"prompt": "the", "completion": "cat " * 30}],
             {},
-            "more than sampling.max_new_tokens=24. Answers are never cut",
+            "sampling.max_new_tokens=24. Answers are never cut",
         ),
         ([{"prompt": "a", "answer": "x"}] * 2, {}, "has no 'completion' .answers.column."),
         ([row | {"worth": -1} for row in ROWS], {"answers.value": "worth"}, "has no place for what is not to be said"),
@@ -141,7 +140,7 @@ ROWS = [{"prompt": "hello", "completion": "cat"}, {"prompt": "the", "completion"
         (
             [row | {"completion": [{"role": "user", "content": "x"}]} for row in ROWS],
             {},
-            "chat turns that end with the assistant",
+            "turns that end with the assistant",
         ),
     ],
 )
@@ -172,7 +171,7 @@ def test_long_rows_are_passed_over_and_counted_when_asked(tiny: Path, tmp_path: 
         ({"algorithm": {"name": "dpo", "reduction": "token_mean"}, "train.group_size": 2}, "sum over an answer's log-probs"),
         (
             {"algorithm": {"name": "grpo", "source": "written_pairs"}, "train.group_size": 2},
-            "which credit 'preference' compares",
+            "credit 'preference' compares",
         ),
     ],
 )
@@ -275,38 +274,3 @@ def test_a_resumed_run_ends_in_the_same_weights(tiny: Path, tmp_path: Path, row:
     shutil.rmtree(folder / "checkpoints" / "step_000004")
     loop.resume(folder)
     assert checksums(folder) == checksums(tmp_path / "whole")
-
-
-# learning: thresholds set before the first run
-
-
-@pytest.mark.parametrize("seed", range(5))
-def test_sft_learns_its_rows(tiny: Path, tmp_path: Path, seed: int) -> None:
-    options = {"train.steps": 40, "train.prompts_per_step": 8, "optimizer.lr": 3e-3, "seed": seed, "checkpoint.every": 0}
-    loop.train(config(tiny, None, tmp_path, "sft", **options), tmp_path / "run")
-    losses = [line["update/loss"] for line in Run.open(tmp_path / "run").metrics]
-    assert sum(losses[-5:]) / 5 < 0.5 * losses[0]
-
-
-@pytest.mark.parametrize("seed", range(5))
-@pytest.mark.parametrize("row", ["dpo", "dpo_online"])
-def test_preferences_are_learned(tiny: Path, tmp_path: Path, seed: int, row: str) -> None:
-    options = {"train.steps": 40, "train.prompts_per_step": 8, "optimizer.lr": 1e-3, "seed": seed, "checkpoint.every": 0}
-    made = config(tiny, None, tmp_path, row, **(options | {"train.group_size": 2 if row == "dpo" else 4}))
-    loop.train(made, tmp_path / "run")
-    lines = Run.open(tmp_path / "run").metrics
-    assert lines[0]["preference/loss"] == pytest.approx(0.6931472, abs=1e-6), "policy and reference are still one"
-    if row == "dpo":
-        assert sum(line["preference/accuracy"] for line in lines[-5:]) / 5 > 0.7
-        assert sum(line["preference/loss"] for line in lines[-5:]) / 5 < 0.69
-    else:
-        first, last = (sum(line["reward/mean"] for line in part) / 8 for part in (lines[:8], lines[-8:]))
-        assert last > first
-
-
-def test_written_is_a_task_option_of_sums() -> None:
-    task = TASKS["sums"](written=True).build(seed=0)  # type: ignore[call-arg]
-    for index in range(50):
-        columns = task.train_prompt(index).columns
-        assert columns["completion"] == columns["chosen"] == str(columns["answer"])
-        assert 1 <= abs(int(columns["rejected"]) - columns["answer"]) <= 9

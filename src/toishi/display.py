@@ -20,8 +20,8 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from toishi.display_tables import (
-    NOTE_ON_EVALUATION,
     LEADING,
+    NOTE_ON_EVALUATION,
     NOTES_ON_STEPS,
     before_after,
     disk_of,

@@ -1,6 +1,7 @@
 """The loop: a table of contents. Each line of a step is one stage with a file of its own.
 
-    prompts -> sources.py (rollout.py -> scoring.py, or written.py) -> algorithms/apply.py (advantages) -> packing.py + update.py -> record/
+    prompts -> sources.py (rollout.py -> scoring.py, or written.py) -> algorithms/apply.py (advantages)
+            -> packing.py + update.py -> record/
 
 Decisions:
 1. A step exists once its metrics line is written; a checkpoint is taken only after that. Killed at any moment, a run goes on

@@ -185,7 +185,7 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
 
 
 def start_again(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any]) -> Session:
-    """A run that was stopped before its first checkpoint, from its beginning: same machine decisions, same model, or ModelError."""
+    """A run that was stopped before its first checkpoint, from its beginning, by the same machine decisions; or ModelError."""
     machine = Machine(**run["decisions"])
     torch.set_num_threads(machine.threads)
     loaded = load_model(config.model, seed=config.seed)

@@ -39,8 +39,8 @@ def one_answer(prompt: Prompt, columns: AnswersConfig, row: Algorithm) -> list[t
         raise DataError(f"row {prompt.id}: its '{columns.value}' is {worth!r:.40}, expected a number (answers.value)")
     if worth < 0 and row.surrogate in ONLY_POSITIVE:
         raise DataError(
-            f"row {prompt.id}: its answer is worth {worth:g}, and surrogate '{row.surrogate}' has no place for what is not to be "
-            "said: it would push it down without end. Use algorithm 'unlikelihood', or pairs and 'dpo', or remove the row"
+            f"row {prompt.id}: its answer is worth {worth:g}, and surrogate '{row.surrogate}' has no place for what is not to "
+            "be said: it would push it down without end. Use algorithm 'unlikelihood', or pairs and 'dpo', or remove the row"
         )
     return [(answer, float(worth), f"a written answer, worth {worth:g} by column '{columns.value}'")]
 
@@ -109,8 +109,8 @@ def look_at_rows(config: Config, task: Task, renderer: Renderer) -> tuple[str, .
 
 def _too_long(group: Group, limit: int) -> DataError:
     return DataError(
-        f"row {group.prompt.id} has an answer of {longest(group)} tokens, more than sampling.max_new_tokens={limit}. Answers are "
-        "never cut: raise the limit, remove the row, or set answers.too_long to leave_out"
+        f"row {group.prompt.id} has an answer of {longest(group)} tokens, more than sampling.max_new_tokens={limit}. Answers "
+        "are never cut: raise the limit, remove the row, or set answers.too_long to leave_out"
     )
 
 

@@ -72,14 +72,13 @@ def counted(groups: Sequence[Group], row: Algorithm) -> tuple[Rollout, ...]:
         for group in groups
         if group.baseline is None or group.baseline.kept
         for rollout in group.rollouts
-        if counts(rollout, row)
-        and not (row.filter == "keep_best" and rollout.advantage == 0)
-        and _compared(rollout, group, row)
+        if counts(rollout, row) and _averaged(rollout, group, row)
     )
 
 
-def _compared(rollout: Rollout, group: Group, row: Algorithm) -> bool:
-    """With credit 'preference' the loss averages over the two answers that are compared."""
+def _averaged(rollout: Rollout, group: Group, row: Algorithm) -> bool:
+    if row.filter == "keep_best" and rollout.advantage == 0:
+        return False
     return row.credit != "preference" or group.rollouts.index(rollout) in pair_members(group, row)
 
 

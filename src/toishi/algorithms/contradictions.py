@@ -57,7 +57,7 @@ CONTRADICTIONS: tuple[tuple[Callable[[Any], bool], str], ...] = (
     ),
     (
         lambda row: row.source != "sampled" and row.off_policy != "none",
-        "off_policy '{row.off_policy}' compares with the log-probs of the sampler, and written answers have none; set it to none",
+        "off_policy '{row.off_policy}' compares with the sampler's log-probs, and written answers have none; set it to 'none'",
     ),
     (
         lambda row: row.source == "written" and row.needs_group,

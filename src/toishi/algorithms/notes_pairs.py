@@ -8,7 +8,7 @@ _PAIR = (
     ("y⁺, y⁻", "the chosen and the rejected answer to x"),
     ("P", "pairs of the step"),
     ("π_ref", "the model at step 0"),
-    ("β", "beta of the row: how dear it is to leave π_ref"),
+    ("b", "beta of the row: how dear it is to leave π_ref"),
 )
 
 PAIR_NOTES: tuple[AlgorithmNote, ...] = (
@@ -18,13 +18,13 @@ PAIR_NOTES: tuple[AlgorithmNote, ...] = (
         meaning=(
             "Raise the chosen answer against the rejected one, measured from the model at step 0, until the margin is wide "
             "enough. No reward is asked: the pair is the judgement. Its gradient is a policy gradient with the advantage "
-            "+2βσ(-h) for the chosen answer and -2βσ(-h) for the rejected one (2, since an answer is half of a pair), so a "
+            "+2bσ(-h) for the chosen answer and -2bσ(-h) for the rejected one (2, since an answer is half of a pair), so a "
             "pair that is settled already hardly pushes. Each step has one update, at whose weights h is taken."
         ),
         equation=(
-            "h = β [ log π(y⁺)/π_ref(y⁺) - log π(y⁻)/π_ref(y⁻) ]\n"
+            "h = b [ log π(y⁺)/π_ref(y⁺) - log π(y⁻)/π_ref(y⁻) ]\n"
             "L = -(1/P) Σ ( (1-s) log σ(h) + s log σ(-h) )\n"
-            "A(y⁺) = 2β (σ(-h) - s) = -A(y⁻)"
+            "A(y⁺) = 2b (σ(-h) - s) = -A(y⁻)"
         ),
         symbols=(*symbols("x", "π, π_old"), *_PAIR, ("s", "label_smoothing: probability that a pair is the wrong way round")),
         paper="Direct Preference Optimization: Your Language Model is Secretly a Reward Model, arXiv 2305.18290",
@@ -43,16 +43,16 @@ PAIR_NOTES: tuple[AlgorithmNote, ...] = (
         name="ipo",
         title="IPO: pairs up to a fixed margin",
         meaning=(
-            "DPO's margin has no end where all pairs agree; IPO stops at 1/(2β) and pushes back beyond it. Log-probs are means "
+            "DPO's margin has no end where all pairs agree; IPO stops at 1/(2b) and pushes back beyond it. Log-probs are means "
             "over tokens, so long answers weigh no more than short ones."
         ),
         equation=(
-            "d = mean log π/π_ref over y⁺ - mean log π/π_ref over y⁻\nL = (1/P) Σ ( d - 1/(2β) )²\n"
-            "A(y⁺) = 4 (1/(2β) - d) / |y⁺|,  A(y⁻) = -4 (1/(2β) - d) / |y⁻|"
+            "d = mean log π/π_ref over y⁺ - mean log π/π_ref over y⁻\nL = (1/P) Σ ( d - 1/(2b) )²\n"
+            "A(y⁺) = 4 (1/(2b) - d) / |y⁺|,  A(y⁻) = -4 (1/(2b) - d) / |y⁻|"
         ),
         symbols=(*symbols("x", "π, π_old"), *_PAIR, ("|y|", "tokens with loss")),
         paper="A General Theoretical Paradigm to Understand Learning from Human Preferences, arXiv 2310.12036",
-        traps=("A small beta asks for a margin of 1/(2β) nats per token, which no text has: .1 asks for 5.",),
+        traps=("A small beta asks for a margin of 1/(2b) nats per token, which no text has: .1 asks for 5.",),
         differences=("The paper sums log-probs; its authors and TRL take means over tokens, as here.",),
     ),
     AlgorithmNote(
@@ -64,7 +64,7 @@ PAIR_NOTES: tuple[AlgorithmNote, ...] = (
         ),
         equation=(
             "y⁺ = argmaxᵢ rᵢ,  y⁻ = argminᵢ rᵢ      groups with different rewards only\n"
-            "L  = -(1/P) Σ log σ( β [ log π(y⁺)/π_ref(y⁺) - log π(y⁻)/π_ref(y⁻) ] )"
+            "L  = -(1/P) Σ log σ( b [ log π(y⁺)/π_ref(y⁺) - log π(y⁻)/π_ref(y⁻) ] )"
         ),
         symbols=(*symbols("x", "rᵢ", "π, π_old"), *_PAIR),
         paper="Direct Language Model Alignment from Online AI Feedback, arXiv 2402.04792",

@@ -13,8 +13,8 @@ WRITTEN_NOTES: tuple[AlgorithmNote, ...] = (
         meaning=(
             "Make each token of a written answer likelier, every token alike. Nothing is sampled and nothing is judged: it is "
             "a policy gradient whose answers come from the data and whose advantage is 1. So RAFT is SFT on one's own best "
-            "answers, and GRPO's first update is SFT on one's own answers, each weighted by its advantage. Only the assistant's "
-            "turns have loss."
+            "answers, and GRPO's first update is SFT on one's own answers, each weighted by its advantage. Only the "
+            "assistant's turns have loss."
         ),
         equation="L = -(1/N) Σ_y w Σₜ log π(yₜ | x, y,<ₜ)",
         symbols=(
@@ -26,7 +26,7 @@ WRITTEN_NOTES: tuple[AlgorithmNote, ...] = (
         traps=(
             "It has no place for a wrong answer: w < 0 pushes it down without end, and is refused. Use unlikelihood, or pairs.",
             "An answer without its stop token teaches never to stop. Here it is added and trained.",
-            "Answers far from what the model would say cost abilities that are not in the data; a low rate and few epochs help.",
+            "Answers far from what the model would say cost abilities that the data lacks; a low rate and few epochs help.",
             "Long answers have more tokens and so more say: every token of the step counts alike.",
         ),
         differences=(

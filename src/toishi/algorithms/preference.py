@@ -65,9 +65,9 @@ def pair_members(group: Group, row: Algorithm) -> frozenset[int]:
 
 
 PAIR_METRICS: Mapping[str, tuple[str, str, str]] = {
-    "preference/loss": ("loss", "mean loss of the step's pairs, before the update; null without pairs", "starts at 0.693 (sigmoid)"),
+    "preference/loss": ("loss", "mean loss of the pairs, before the update; null without pairs", "starts at 0.693 (sigmoid)"),
     "preference/margin": ("nats", "mean of β (log π/π_ref of the chosen - of the rejected answer)", "rises"),
-    "preference/accuracy": ("share", "pairs whose chosen answer has gained more on the reference than the rejected", "rises to 1"),
+    "preference/accuracy": ("share", "pairs whose chosen answer gained more on the reference", "rises to 1"),
     "preference/logps_chosen": (
         "nats", "mean log-prob of the chosen answers", "falling: both answers lose, and something else gains",
     ),

@@ -248,7 +248,7 @@ class Config(Section):
         given = row.answers_per_prompt
         if given is not None and train.group_size != given:
             raise ValueError(
-                f"algorithm '{row.name}' learns from {given} written answer{'s'[: given - 1]} to a prompt (source {row.source}): "
+                f"algorithm '{row.name}' takes {given} written answer{'s'[: given - 1]} to a prompt (source {row.source}): "
                 f"train.group_size must be {given}, got {train.group_size}"
             )
         if given is not None and train.refill_rounds:

@@ -23,8 +23,10 @@ _SUBTRACTED = {
 }
 _DIVISORS = {"none": "", "group_std": "std", "batch_std": "std of the step", "group_mean": "mean"}
 _PREFERENCES = {
-    "sigmoid": "advantage = ±2·{beta}·{pull}, + for the best answer, - for the worst; h = {beta}·(their difference of log p/p_ref)",
-    "ipo": "advantage = ±4·(1/(2·{beta}) - d)/tokens, + for the best answer, - for the worst; d = their difference of mean log p/p_ref",
+    "sigmoid": "advantage = ±2·{beta}·{pull}, + for the best answer and - for the worst; "
+    "h = {beta}·(their difference of log p/p_ref)",
+    "ipo": "advantage = ±4·(1/(2·{beta}) - d)/tokens, + for the best answer and - for the worst; "
+    "d = their difference of mean log p/p_ref",
 }
 _AGREES = 1e-6
 

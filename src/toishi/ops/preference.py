@@ -1,6 +1,6 @@
 """Losses of pairs: the better of two answers against the worse one. Plain numbers, a pair at a time.
 
-c and r are log π(y) - log π_ref(y) of the chosen and the rejected answer, summed over their tokens; h = β (c - r) is the margin.
+c and r are log π(y) - log π_ref(y) of the chosen and the rejected answer, summed over their tokens; h = β (c - r), the margin.
 """
 
 from __future__ import annotations
