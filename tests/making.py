@@ -56,6 +56,7 @@ def settings(row: Algorithm | str = "grpo", *, shared_prompt: bool = True, lr: f
         temperature=0.7,
         max_new_tokens=8,
         shared_prompt=shared_prompt,
+        token_budget=train.get("micro_batch_tokens", 2048),
         seed=0,
     )
 

@@ -20,10 +20,10 @@ LAYERS: dict[int, tuple[str, ...]] = {
     3: ("policy", "engines", "tasks", "rewards", "judging", "packages", "record"),
     4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "track", "explanation"),
     5: (
-        *("loop", "session", "sources", "written", "given", "preflight", "evaluate", "checkpoints", "health"),
-        *("forecast", "memory", "disk", "golds", "sampler", "tracked"),
+        *("loop", "session", "sources", "written", "gap", "given", "preflight", "evaluate", "checkpoints", "health"),
+        *("forecast", "memory", "machine", "disk", "golds", "sampler", "tracked"),
         *("provenance", "recorded", "resuming", "rejudging"),
-        *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing"),
+        *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing", "counterfactual"),
     ),
     6: ("recipes", "api", "callbacks", "interop"),
     7: ("cli", "__main__"),

@@ -24,6 +24,7 @@ from toishi.config import Config, load_config
 from toishi.display import Display
 from toishi.errors import HealthStop, NumericsError, RewardError
 from toishi.given import given_objects, with_given
+from toishi.policy.fused import plain
 from toishi.record.reader import Run
 from toishi.record.writer import RunWriter
 from toishi.rewards.base import Judgement
@@ -198,7 +199,7 @@ def test_saved_model_is_an_ordinary_transformers_model(tiny: Path, tmp_path: Pat
     assert {weight.dtype for weight in saved.parameters()} == {torch.float32}
     policy = session[0].policy
     ids = torch.arange(5, 25)[None]
-    with torch.no_grad():
+    with torch.no_grad(), plain(policy.module):
         mine = policy.module(input_ids=ids).logits
         theirs = saved.to(policy.compute_dtype)(input_ids=ids).logits
     assert torch.equal(mine, theirs)

@@ -63,7 +63,7 @@ def test_reloaded_and_merged_adapters_agree_and_differ_from_the_base(tmp_path: P
     plain = AutoModelForCausalLM.from_pretrained(base)
     with torch.no_grad():
         reloaded = torch.log_softmax(loaded.module(input_ids=IDS).logits, -1)
-        assert (torch.log_softmax(merged(IDS).logits, -1) - reloaded).abs().max() < 1e-5
+        assert (torch.log_softmax(merged(IDS).logits, -1) - reloaded).abs().max() < 3e-5
         assert (torch.log_softmax(plain(IDS).logits, -1) - reloaded).abs().max() > 1e-3
 
 

@@ -16,10 +16,11 @@ from toishi.algorithms.rows import ROWS, Algorithm, algorithm
 from toishi.config import OptimizerConfig
 from toishi.engines.base import Sampling
 from toishi.errors import NumericsError
+from toishi.gap import measure_gap
 from toishi.policy.optimizer import learning_rate, make_optimizer
 from toishi.policy.policy import Policy
 from toishi.types import Group
-from toishi.update import UpdateSettings, measure_gap, reference_logprobs, update_policy
+from toishi.update import UpdateSettings, reference_logprobs, update_policy
 
 NAMES = sorted(ROWS)
 

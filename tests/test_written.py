@@ -182,10 +182,8 @@ def test_choices_that_contradict_are_refused(tiny: Path, tmp_path: Path, overrid
 
 def test_whole_chats_become_prompt_and_answer(tiny: Path, tmp_path: Path) -> None:
     rows = [{"messages": list(turns("hello", "the cat", "and", f"sat {n}"))} for n in range(3)]
-    loop.train(
-        config(tiny, rows, tmp_path, **{"task.conversation_column": "messages", "sampling.max_new_tokens": 40}),
-        tmp_path / "run",
-    )
+    options: dict[str, Any] = {"task.conversation_column": "messages", "sampling.max_new_tokens": 40}
+    loop.train(config(tiny, rows, tmp_path, **options), tmp_path / "run")
     (rollout, *_) = Run.open(tmp_path / "run").step(1).rollouts
     assert rollout.prompt.messages == turns("hello")
     assert 0 < sum(rollout.completion.loss_mask) < rollout.completion.num_tokens

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from toishi.algorithms.rows import Algorithm, algorithm
-    from toishi.api import explain, resume, train
+    from toishi.api import explain, resume, train, whatif
     from toishi.config import Config, load_config
     from toishi.errors import (
         ConfigError,
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
         MissingExtraError,
         ModelError,
         NumericsError,
+        OutOfMemoryError,
         RecordError,
         RewardError,
         ToishiError,
@@ -59,6 +60,7 @@ __all__ = [
     "MissingExtraError",
     "ModelError",
     "NumericsError",
+    "OutOfMemoryError",
     "Prompt",
     "RecordError",
     "Result",
@@ -80,11 +82,12 @@ __all__ = [
     "resume",
     "task_from_rows",
     "train",
+    "whatif",
 ]
 
 _HOMES = {
     "toishi.algorithms.rows": ("Algorithm", "algorithm"),
-    "toishi.api": ("explain", "resume", "train"),
+    "toishi.api": ("explain", "resume", "train", "whatif"),
     "toishi.config": ("Config", "load_config"),
     "toishi.errors": (*(name for name in __all__ if name.endswith("Error")), "HealthStop"),
     "toishi.evaluate": ("Evaluation",),

@@ -1,4 +1,4 @@
-"""toishi from Python: `toishi.train`, `toishi.resume`, `toishi.explain`.
+"""toishi from Python: `toishi.train`, `toishi.resume`, `toishi.explain`, `toishi.whatif`.
 
 Decisions:
 1. The same functions as the command line's, with the same recipes; only task and rewards may be Python objects instead.
@@ -7,13 +7,19 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from toishi import loop
 from toishi.config import Config, load_config
 from toishi.consoles import make_console
+from toishi.counterfactual.answering import answer, with_real
+from toishi.counterfactual.change import Key, change_of
+from toishi.counterfactual.model import WhatIf
+from toishi.counterfactual.recorded import read_step
+from toishi.counterfactual.redo import redo_changed, redone
+from toishi.counterfactual.render import render_whatif
 from toishi.display import Display
 from toishi.errors import ConfigError
 from toishi.explanation.chain.build import explain_chain
@@ -27,6 +33,7 @@ from toishi.given import given_objects, with_given
 from toishi.loop import Result
 from toishi.recipes import load_recipe
 from toishi.record.reader import Run
+from toishi.replay.plan import plan_replay
 from toishi.rewards import Reward
 from toishi.tasks import Task
 
@@ -105,6 +112,38 @@ def explain(
     view = step_report(run, step)
     render_step(view, console)
     return view
+
+
+def whatif(
+    folder: str | Path,
+    *,
+    step: int,
+    group: int,
+    scores: Mapping[Key, float] | None = None,
+    drop: Iterable[int] = (),
+    set: Mapping[str, Any] | None = None,
+    update: int = 0,
+    real: bool = False,
+    quiet: bool = False,
+) -> WhatIf:
+    """A recorded step with other scores, fewer answers or another rule: exact advantages, forecast probabilities.
+
+    scores  answer -> score on the reward's own scale; with several rewards ("name", answer) or "name:answer" -> score
+    drop    answers that would have been left out
+    set     dotted keys of the rule: {"algorithm.scale": "none"}
+    real    also does the step again with the change, from its checkpoint (loads the model)
+    Raises ConfigError for a question that cannot be put, RecordError when the step is not on record.
+
+        toishi.whatif(result.folder, step=5, group=0, scores={3: 9})
+    """
+    change = change_of(scores, drop, set)
+    recorded = read_step(Run.open(_folder(folder)), step, group)
+    found = answer(recorded, group, change, update=update)
+    if real:
+        (done,), report = redo_changed(recorded, plan_replay(recorded.run, step), [(group, change)])
+        found = with_real(found, done.changes, redone=redone(done, report))
+    render_whatif(found, make_console(quiet=quiet))
+    return found
 
 
 def read_recipe(recipe: AnyRecipe, overrides: Mapping[str, Any] | None = None) -> Config:

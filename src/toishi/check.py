@@ -22,7 +22,7 @@ from toishi.errors import ModelError, ToishiError
 from toishi.evaluate import summarise
 from toishi.forecast import Forecast, forecast
 from toishi.golds import GoldReadings, readings
-from toishi.memory import MemoryEstimate, ModelShape, estimate_memory, free_memory
+from toishi.memory import MemoryPlan
 from toishi.preflight import Finding, Preflight, preflight
 from toishi.rendering import render_all
 from toishi.rewards.base import Reward
@@ -30,7 +30,7 @@ from toishi.rewards.hooks import closing
 from toishi.rollout import sample_groups
 from toishi.sampler import Sampler
 from toishi.scoring import AttackReport, DryRunRow, attack_cost, score_groups, try_attacks
-from toishi.session import sampling_of
+from toishi.session import planned, sampling_of
 from toishi.tasks.base import Task
 from toishi.types import Score
 
@@ -63,7 +63,7 @@ class CheckReport:
     prompt: dict[str, Any] | None = None
     rendered: str = ""
     longest_prompt: int | None = None
-    memory: MemoryEstimate | None = None
+    memory: MemoryPlan | None = None
     disk: DiskEstimate | None = None
     forecast: Forecast | None = None
     example_prompt: str = ""
@@ -85,6 +85,8 @@ class CheckReport:
         plain = asdict(self) | {"config": self.config.model_dump(mode="json")}
         plain["findings"] = [{"level": f.level, "part": f.part, "message": f.message} for f in self.findings]
         plain["dry_run"] = [{"answer": row.answer, "text": row.text, "reward": row.reward} for row in self.dry_run]
+        if self.memory is not None:
+            plain["memory"] |= self.memory.as_record()
         if self.disk is not None:
             plain["disk"] |= {"needed": self.disk.needed, "fits": self.disk.fits}
         return {"ok": self.ok, **plain}
@@ -130,7 +132,6 @@ def _check_attacks(report: CheckReport, found: Preflight, say: Callable[[str], N
 
 def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
     config = report.config
-    free = free_memory()
     try:
         sampler = Sampler.open(config.model, seed=config.seed)
         report.model = describe_model(sampler)
@@ -138,7 +139,7 @@ def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
         report.error("model", str(error))
         return
     _check_prompts(report, task, sampler)
-    _check_memory(report, sampler, free)
+    _check_memory(report, sampler)
     _check_disk(report, sampler)
     if found.rewards is not None and report.ok:
         _check_signal(report, sampler, task, found.rewards)
@@ -177,23 +178,12 @@ def _check_prompts(report: CheckReport, task: Task, sampler: Sampler) -> None:
         report.prompt = sampler.renderer.describe(sampler.renderer.render(task.train_prompt(0)))
 
 
-def _check_memory(report: CheckReport, sampler: Sampler, free: int | None) -> None:
+def _check_memory(report: CheckReport, sampler: Sampler) -> None:
     if report.longest_prompt is None:
         return
-    compute_bytes = sampler.machine.torch_dtype.itemsize
-    report.memory = estimate_memory(
-        report.config,
-        ModelShape.of(sampler.policy.module),
-        compute_bytes=compute_bytes,
-        prompt_tokens=report.longest_prompt,
-        free=free,
-    )
+    report.memory = planned(report.config, sampler.policy, report.longest_prompt)
     if report.memory.fits is False:
-        report.warn(
-            "memory",
-            f"about {report.memory.needed / 1e9:.1f} GB are needed and {(free or 0) / 1e9:.1f} GB are free. Train adapters "
-            "(model.lora={}), or lower sampling.max_new_tokens, train.group_size or train.micro_batch_tokens",
-        )
+        report.error("memory", report.memory.refusal)
 
 
 def _check_disk(report: CheckReport, sampler: Sampler) -> None:

@@ -7,6 +7,7 @@ ToishiError
 ├── ModelError                    a model or tokenizer cannot be used as it is
 ├── EngineError                   sampling went wrong
 ├── MissingExtraError (ImportError)  an optional package is needed: the message names the extra to install
+├── OutOfMemoryError (MemoryError)  a run needs more memory than there is: the message says what would lower it
 ├── NumericsError                 NaN or infinity met: training stopped before a weight changed
 ├── HealthStop                    a health rule asked to stop: the message holds evidence and remedy
 └── RecordError                   a run folder is damaged, from another version, or incomplete
@@ -55,6 +56,10 @@ class MissingExtraError(ToishiError, ImportError):
         super().__init__(
             f"{purpose} needs the package '{package}', which is not installed. Install it with: pip install 'toishi[{extra}]'"
         )
+
+
+class OutOfMemoryError(ToishiError, MemoryError):
+    """A run needs more memory than there is."""
 
 
 class NumericsError(ToishiError):

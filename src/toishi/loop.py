@@ -28,9 +28,11 @@ from toishi.config import Config
 from toishi.display import Display
 from toishi.errors import HealthStop, NumericsError, RewardError
 from toishi.evaluate import Evaluation, best_step, evaluate
+from toishi.gap import measure_gap
 from toishi.given import NOTHING_GIVEN, Given
 from toishi.health import Alarm, examine
 from toishi.health.numerics import GAP_LIMITS
+from toishi.memory import telling_what_to_change
 from toishi.metrics import WEIGHTS_CHECKSUM, sampler_gap, step_metrics, timing_metrics
 from toishi.ops.checksum import weights_checksum
 from toishi.policy.saving import save_model
@@ -45,7 +47,7 @@ from toishi.stopping import Stopper
 from toishi.tracing.live import keep_trace, live_updates, refused_trace
 from toishi.tracked import tracking
 from toishi.types import Group, StepReport
-from toishi.update import measure_gap, with_reference
+from toishi.update import with_reference
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,7 @@ def run(session: Session, display: Display) -> Result:
             checkpoint(session)
             measure(session, display, full=True)
         while session.step < config.train.steps and not stopper.requested:
-            with saved_before_a_reward_stops(session, display):
+            with saved_before_a_reward_stops(session, display), telling_what_to_change(session.step + 1, session.memory):
                 report = train_step(session, display)
             session.writer.write_step(report, session.renderer.pieces, streams=session.config.record.tokens)
             session.step, session.metrics = report.step, [*session.metrics, {"step": report.step, **report.metrics}]
@@ -126,7 +128,7 @@ def train_step(session: Session, display: Display) -> StepReport:
         checksum = weights_checksum(session.policy.masters)
         if not session.sampling.truncates:
             streams = [stream for update in updates for stream in update.streams]
-            gap = sampler_gap(groups, streams) or gap or measured_gap(session, groups)
+            gap = sampler_gap(groups, streams) or gap or measure_gap(session.policy, groups, session.settings, session.sampling)
     clock.close()
     numbers = step_metrics(groups, updates, refill_rounds=gathered.refill_rounds, next_prompt=session.next_prompt, gap=gap)
     numbers |= (
@@ -153,7 +155,7 @@ def gap_before(session: Session, groups: tuple[Group, ...], step: int) -> tuple[
     """
     if step > 1 and not session.sampling.truncates:
         return None
-    found = measured_gap(session, groups)
+    found = measure_gap(session.policy, groups, session.settings, session.sampling)
     if found is None:
         return None
     mean, largest = found
@@ -165,13 +167,6 @@ def gap_before(session: Session, groups: tuple[Group, ...], step: int) -> tuple[
             "stays, this architecture does not give the same result in batches: please report it"
         )
     return mean, largest
-
-
-def measured_gap(session: Session, groups: tuple[Group, ...]) -> tuple[float, float] | None:
-    """(mean, max) sampler gap on the first group, with the weights as they are now; None where answers were not sampled."""
-    if not all(rollout.completion.sampled_logprobs for rollout in groups[0].rollouts):
-        return None
-    return measure_gap(session.policy, groups, session.settings, session.sampling)
 
 
 def measure(session: Session, display: Display, *, full: bool) -> None:

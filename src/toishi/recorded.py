@@ -12,7 +12,7 @@ from toishi.policy.loading import LoadedModel
 from toishi.policy.precision import choose_device
 from toishi.record.files import seal_of
 from toishi.record.reader import Run
-from toishi.record.source import source_of
+from toishi.record.source import require_own
 
 
 def require_unchanged(run: Run) -> None:
@@ -26,7 +26,7 @@ def require_unchanged(run: Run) -> None:
 
 def recorded_config(run: Run) -> Config:
     """The configuration that the run was started with. Raises RecordError when this toishi cannot read it."""
-    require_own(run)
+    require_own(run.run, run.folder)
     try:
         return load_config(run.run["config"])
     except (ConfigError, TypeError, ValueError, AttributeError) as error:
@@ -35,16 +35,6 @@ def recorded_config(run: Run) -> Config:
             f"{run.folder / 'run.json'}, config: {error}. It was written by toishi {version}: restore the file from a copy, or "
             "use that version"
         ) from None
-
-
-def require_own(run: Run) -> None:
-    """Raises RecordError when another program trained: then no step can be done again, whatever is asked."""
-    source = source_of(run.run)
-    if source is not None:
-        raise RecordError(
-            f"{run.folder} was {source.how} from {source.trained_by}: toishi can explain and audit it, but the weights that it "
-            "began with and the program that trained are not in it, so no step of it can be done again here"
-        )
 
 
 def require_device(run: Run) -> None:

@@ -14,6 +14,7 @@ from toishi.config import Config, ModelConfig
 from toishi.engines.torch import TorchEngine
 from toishi.errors import ConfigError, RecordError
 from toishi.evaluate import Evaluation, best_step, evaluate
+from toishi.machine import Machine
 from toishi.policy.capabilities import Capabilities, capabilities
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel, load_model
@@ -22,7 +23,7 @@ from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders,
 from toishi.record.reader import Run
 from toishi.recorded import recorded_config, require_same_base
 from toishi.rendering import refuse_long
-from toishi.session import Machine, gather, is_adapted, sampling_of, saved_model
+from toishi.session import gather, is_adapted, sampling_of, saved_model
 
 
 @dataclass(frozen=True)

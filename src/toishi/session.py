@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -16,15 +15,15 @@ from toishi.engines.base import Engine, Sampling
 from toishi.engines.torch import TorchEngine
 from toishi.evaluate import Evaluation
 from toishi.given import NOTHING_GIVEN, Given
-from toishi.policy.capabilities import capabilities
+from toishi.machine import Machine
+from toishi.memory import MemoryPlan, ModelShape, plan_memory, reachable_memory
+from toishi.policy.capabilities import Capabilities, capabilities
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
-from toishi.policy.precision import choose_device, choose_dtype
 from toishi.preflight import preflight
-from toishi.provenance import data_fingerprints, reward_sources
-from toishi.record.environment import environment
+from toishi.provenance import run_record
 from toishi.record.writer import RunWriter
 from toishi.recorded import require_same_base
 from toishi.rendering import refuse_long, render_all
@@ -44,6 +43,7 @@ class Session:
     step         the last finished step
     next_prompt  position in the task's stream
     metrics, evaluations  the run's whole history so far; `said` holds the health rules that have spoken
+    memory       what the run was expected to need; None for one that goes on
     notices      what was found before the start and does not forbid it; `notes` is what the rewards say of themselves
     """
 
@@ -65,6 +65,7 @@ class Session:
     said: set[str] = field(default_factory=set)
     notices: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    memory: MemoryPlan | None = None
 
     @property
     def learner(self) -> Learner:
@@ -123,25 +124,6 @@ def gather(config: Config, given: Given = NOTHING_GIVEN) -> Materials:
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Decided once by measuring, stored in run.json, used again on resume and replay."""
-
-    dtype: str
-    device: str
-    threads: int
-
-    @classmethod
-    def decide(cls, config: ModelConfig) -> Machine:
-        device = choose_device(config.device)
-        dtype = choose_dtype(config.dtype, device)
-        return cls(dtype=str(dtype).removeprefix("torch."), device=str(device), threads=torch.get_num_threads())
-
-    @property
-    def torch_dtype(self) -> torch.dtype:
-        return getattr(torch, self.dtype)  # type: ignore[no-any-return]
-
-
-@dataclass(frozen=True)
 class Learner:
     """The model with all that samples from it and changes it; no task and no rewards, so a recorded step can be done again."""
 
@@ -153,9 +135,8 @@ class Learner:
     settings: UpdateSettings
 
     @classmethod
-    def of(cls, config: Config, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
-        sampling = config.sampling
-        able = capabilities(policy.module.config, context=sampling.max_prompt_tokens + sampling.max_new_tokens)
+    def of(cls, config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
+        sampling, able = config.sampling, able_to(config, policy)
         settings = UpdateSettings(
             algorithm=config.algorithm,
             train=config.train,
@@ -163,6 +144,7 @@ class Learner:
             temperature=sampling.temperature,
             max_new_tokens=sampling.max_new_tokens,
             shared_prompt=able.shared_prompt,
+            token_budget=machine.token_budget(config),
             seed=config.seed,
         )
         engine = TorchEngine(
@@ -176,12 +158,30 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     machine = Machine.decide(config.model)
     loaded = load_model(config.model, seed=config.seed)
     renderer = Renderer(loaded.tokenizer, loaded.module)
-    notes = render_all(config, materials.task, renderer, loaded.module).require().notes
-    notes += look_at_rows(config, materials.task, renderer)
-    writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials))
-    session = _at_the_start(config, materials, machine, loaded, renderer, writer)
-    session.notices = materials.notices + notes
+    rendered = render_all(config, materials.task, renderer, loaded.module).require()
+    notes = rendered.notes + look_at_rows(config, materials.task, renderer)
+    policy = _policy(config, machine, loaded)
+    plan = planned(config, policy, rendered.longest)
+    plan.require()
+    machine = replace(machine, micro_batch_tokens=plan.micro_batch_tokens)
+    writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials.task, materials.rewards))
+    learner = _at_step_0(config, machine, policy, loaded.tokenizer, renderer)
+    session = _session(config, materials, learner, writer)
+    session.memory, session.notices = plan, materials.notices + notes
     return session
+
+
+def planned(config: Config, policy: Policy, longest_prompt: int | None) -> MemoryPlan:
+    """What the run needs and which micro-batch fits, by the model at hand; without a prompt's length by the recipe's limit."""
+    device, tokens = str(policy.device), longest_prompt or config.sampling.max_prompt_tokens
+    shape = ModelShape.of(policy, shared_rows=able_to(config, policy).shared_prompt)
+    return plan_memory(config, shape, prompt_tokens=tokens, reachable=reachable_memory(device))
+
+
+def able_to(config: Config, policy: Policy) -> Capabilities:
+    """What may run fast with the recipe's lengths."""
+    sampling = config.sampling
+    return capabilities(policy.module.config, context=sampling.max_prompt_tokens + sampling.max_new_tokens)
 
 
 def start_again(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any]) -> Session:
@@ -190,16 +190,14 @@ def start_again(config: Config, materials: Materials, writer: RunWriter, run: Ma
     torch.set_num_threads(machine.threads)
     loaded = load_model(config.model, seed=config.seed)
     require_same_base(loaded, run)
-    return _at_the_start(config, materials, machine, loaded, Renderer(loaded.tokenizer, loaded.module), writer)
+    renderer, policy = Renderer(loaded.tokenizer, loaded.module), _policy(config, machine, loaded)
+    return _session(config, materials, _at_step_0(config, machine, policy, loaded.tokenizer, renderer), writer)
 
 
-def _at_the_start(
-    config: Config, materials: Materials, machine: Machine, loaded: LoadedModel, renderer: Renderer, writer: RunWriter
-) -> Session:
-    policy = _policy(config, machine, loaded)
+def _at_step_0(config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
     if config.algorithm.needs_reference:
         policy.keep_reference()
-    return _session(config, materials, Learner.of(config, policy, loaded.tokenizer, renderer), writer)
+    return Learner.of(config, machine, policy, tokenizer, renderer)
 
 
 def _policy(config: Config, machine: Machine, loaded: LoadedModel) -> Policy:
@@ -235,7 +233,7 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     if masters is not None:
         policy.keep_reference()
         policy.load_masters(masters)
-    learner = Learner.of(config, policy, loaded.tokenizer, renderer)
+    learner = Learner.of(config, machine, policy, loaded.tokenizer, renderer)
     learner.optimizer.load_state_dict(saved.state["optimizer"])
     return learner
 
@@ -270,30 +268,3 @@ def _session(config: Config, materials: Materials, learner: Learner, writer: Run
         heldout=tuple(heldout),
         notes=materials.notes,
     )
-
-
-def run_record(
-    config: Config, machine: Machine, loaded: LoadedModel, renderer: Renderer, materials: Materials
-) -> dict[str, Any]:
-    """What run.json says: enough to do any step again."""
-    task = materials.task
-    heldout = task.heldout_prompts()
-    counts = {"num_train": task.num_train, "num_heldout": len(heldout)}
-    return {
-        "config": config.model_dump(mode="json"),
-        "config_given": config.model_dump(mode="json", exclude_unset=True),
-        "seed": config.seed,
-        "decisions": {"dtype": machine.dtype, "device": machine.device, "threads": machine.threads},
-        "model": {
-            "source": loaded.source,
-            "fingerprint": loaded.fingerprint,
-            "parameters": sum(weight.numel() for weight in loaded.module.parameters()),
-            "trained": sum(weight.numel() for weight in loaded.module.parameters() if weight.requires_grad),
-            "architecture": type(loaded.module).__name__,
-        },
-        "task": {"name": task.name, **counts, "fingerprints": data_fingerprints(task)},
-        "rewards": reward_sources(materials.rewards),
-        "prompt": renderer.describe(renderer.render(task.train_prompt(0))),
-        "heldout_prompt": renderer.describe(renderer.render(heldout[0])) if heldout else None,
-        "environment": environment() | {"omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "")},
-    }

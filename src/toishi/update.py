@@ -23,11 +23,9 @@ from torch import Tensor
 from toishi.algorithms.apply import counted, token_objective
 from toishi.algorithms.rows import Algorithm
 from toishi.config import OptimizerConfig, TrainConfig
-from toishi.engines.base import Sampling
 from toishi.errors import NumericsError
 from toishi.observing import Denominators, Observer, SeenRow
 from toishi.ops.random import permutation
-from toishi.ops.sampling import filtered
 from toishi.packing import PackedRow, pack
 from toishi.policy.head import Predictions
 from toishi.policy.optimizer import learning_rate
@@ -45,13 +43,12 @@ class UpdateSettings:
     temperature: float
     max_new_tokens: int
     shared_prompt: bool
+    token_budget: int
     seed: int
 
 
 SKIPPED = {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/skipped": 1.0}
 """Scalars of an update without any contribution: nothing moved."""
-_GAP_POSITIONS = 64
-"""Positions whose whole distribution exists at a time while the gap is measured."""
 
 
 def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
@@ -73,30 +70,6 @@ def reference_logprobs(
     """Log-prob of every token under the model of step 0; 0 at positions without loss."""
     with policy.as_reference():
         return _logprobs(policy, rollouts, settings)
-
-
-@torch.no_grad()
-def measure_gap(policy: Policy, groups: Sequence[Group], settings: UpdateSettings, sampling: Sampling) -> tuple[float, float]:
-    """(mean, max) |log-prob as sampled - log-prob by the trainer| over the first group, before the weights move.
-
-    The trainer's distribution is cut by top-p, top-k and min-p as the sampler's was, so that like is compared with like. A
-    token on the edge of the cut, which rounding puts outside, has no log-prob and is left out.
-    """
-    gaps: list[float] = []
-    for row in _rows(policy, groups[0].rollouts, settings):
-        predicted, places_N = predict(policy, row), torch.arange(len(row.targets_N), device=policy.device)
-        parts = torch.split(places_N, _GAP_POSITIONS)
-        trained_N = torch.cat([_cut_logprobs(predicted, row, part_n, settings.temperature, sampling) for part_n in parts])
-        sampled_N = row.stream((r.completion.sampled_logprobs for r in row.rollouts), trained_N.dtype)
-        gaps += (sampled_N - trained_N).abs()[torch.isfinite(trained_N)].tolist()
-    return sum(gaps) / len(gaps), max(gaps)
-
-
-def _cut_logprobs(predicted: Predictions, row: PackedRow, places_n: Tensor, temperature: float, sampling: Sampling) -> Tensor:
-    logits_nV = predicted.logits(places_n)
-    full_nV = torch.log_softmax(logits_nV.to(torch.promote_types(logits_nV.dtype, torch.float32)) / temperature, -1)
-    cut_nV = filtered(full_nV, top_p=sampling.top_p, top_k=sampling.top_k, min_p=sampling.min_p)
-    return cut_nV.gather(1, row.targets_N[places_n, None])[:, 0]
 
 
 def predict(policy: Policy, row: PackedRow) -> Predictions:
@@ -146,18 +119,19 @@ def _minibatch(groups: Sequence[Group], index: int, settings: UpdateSettings, st
 def _logprobs(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> dict[RolloutId, tuple[float, ...]]:
     found: dict[RolloutId, tuple[float, ...]] = {}
     with torch.no_grad():
-        for row in _rows(policy, rollouts, settings):
+        for row in packed_rows(policy, rollouts, settings):
             logprobs_N, _ = predict(policy, row).logprobs_and_entropy(row.targets_N, settings.temperature)
             for number, rollout in enumerate(row.rollouts):
                 found[rollout.id] = tuple(_spread(logprobs_N[row.sequence_N == number], rollout.completion.loss_mask))
     return found
 
 
-def _rows(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> list[PackedRow]:
+def packed_rows(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> list[PackedRow]:
+    """The answers in rows, as an update runs them."""
     return pack(
         rollouts,
         shared_prompt=settings.shared_prompt,
-        token_budget=settings.train.micro_batch_tokens,
+        token_budget=settings.token_budget,
         mix_groups=policy.mixes_groups,
         device=policy.device,
     )
@@ -182,7 +156,7 @@ def _accumulate(
         for rollout in rollouts
     }
     loss = 0.0
-    for row in _rows(policy, needed, settings):
+    for row in packed_rows(policy, needed, settings):
         row_loss, row_streams = _backward(policy, row, old, settings, counts, index, observer)
         loss += row_loss
         streams |= {stream.rollout: stream for stream in row_streams}

@@ -58,7 +58,7 @@ def ours(row: Algorithm, given: tuple[Group, ...]) -> tuple[tuple[Group, ...], U
     before = {name: master.detach().clone() for name, master in policy.masters.items()}
     plain = UpdateSettings(
         algorithm=row, train=TrainConfig(), optimizer=OptimizerConfig(name="sgd", lr=LR, max_grad_norm=None), temperature=1.0,
-        max_new_tokens=32, shared_prompt=settings().shared_prompt, seed=0,
+        max_new_tokens=32, shared_prompt=settings().shared_prompt, token_budget=2048, seed=0,
     )  # fmt: skip
     informed = assign_advantages(with_reference(policy, given, plain), row, max_new_tokens=32)
     (update,) = update_policy(policy, make_optimizer(policy, plain.optimizer), informed, plain, step=1)

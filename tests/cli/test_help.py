@@ -26,6 +26,7 @@ COMMANDS = {
         "sample",
         "replay",
         "verify",
+        "whatif",
     ),
 }
 WITH_JSON = COMMANDS - {"demo", "fetch"}

@@ -155,6 +155,7 @@ def update_metrics(noise: random.Random, shape: Shape, groups: list[list[float]]
         "update/weights_checksum": f"{len(groups):032x}",
         "time/rollout_s": 2.0,
         "time/scoring_s": 0.1,
+        "time/scoring_hidden_s": 0.0,
         "time/update_s": 1.0,
         "time/trace_s": 0.0,
         "time/step_s": 3.2,

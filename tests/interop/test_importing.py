@@ -16,7 +16,10 @@ from toishi.explanation.chain.build import explain_chain
 from toishi.explanation.overview import overview
 from toishi.explanation.step import step_report
 from toishi.interop import import_run
+from toishi.loop import resume
 from toishi.record import Run
+from toishi.recorded import recorded_config
+from toishi.replay.plan import plan_replay
 
 LATER = {"weights", "gradient", "change", "effect", "sft"}
 
@@ -193,3 +196,13 @@ def test_an_empty_folder_an_unknown_reward_and_a_taken_place(tmp_path: Path) -> 
     import_run("verl", path, tmp_path / "run")
     with pytest.raises(RecordError, match="already holds a run"):
         import_run("verl", path, tmp_path / "run")
+
+
+def test_no_step_of_an_imported_run_can_be_done_again(tmp_path: Path) -> None:
+    lines(tmp_path / "rollouts" / "1.jsonl", verl_rows(1))
+    folder = tmp_path / "run"
+    import_run("verl", tmp_path / "rollouts", folder)
+    run = Run.open(folder)
+    for again in (lambda: plan_replay(run, 1), lambda: recorded_config(run), lambda: resume(folder)):
+        with pytest.raises(RecordError, match="imported from verl"):
+            again()

@@ -111,6 +111,28 @@ def test_a_frozen_weight_has_no_gradient_and_the_hidden_states_the_same() -> Non
     torch.testing.assert_close(hidden.grad, wanted, rtol=0, atol=1e-12)
 
 
+def test_a_confident_token_keeps_the_digits_of_its_gradient() -> None:
+    """p = 1 - 1e-6 in float32, against float64 and, by the definition d log p / dz = onehot - p, by hand."""
+    hidden, weight, _, targets = numbers(n=1, dtype=torch.float32)
+    hidden /= hidden.norm()
+    weight[targets] += 20.0 * hidden
+    scores = hidden.double() @ weight.double().T
+    odds = scores[0, targets[0]] - torch.cat([scores[0, : targets[0]], scores[0, targets[0] + 1 :]]).logsumexp(0)
+    weight[targets] += (math.log(1e6) - odds).float() * hidden
+    gradients = []
+    for dtype in (torch.float32, torch.float64):
+        leaves = [value.detach().to(dtype).requires_grad_() for value in (hidden, weight)]
+        logprobs, _ = head_logprobs_and_entropy(leaves[0], head_of(leaves[1], leaves[1]), targets, 1.0)
+        gradients.append(torch.autograd.grad(logprobs.sum(), leaves))
+    assert logprobs.item() == pytest.approx(-1e-6, rel=1e-3)
+    scores = hidden.double() @ weight.double().T
+    others = torch.softmax(scores.index_fill(1, targets, -math.inf), -1) * -torch.expm1(logprobs.detach())
+    by_hand = (-others).index_fill(1, targets, others.sum().item())
+    torch.testing.assert_close(gradients[1][1], by_hand.T @ hidden.double(), rtol=1e-9, atol=0)
+    for one, other in zip(*gradients, strict=True):
+        assert float((one - other).norm() / other.norm()) < 1e-5
+
+
 @pytest.mark.parametrize("word", [0, 5, 10])
 def test_words_that_a_bias_forbids_add_nothing(word: int) -> None:
     """Also a whole slice of them, the first included."""

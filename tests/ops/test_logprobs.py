@@ -43,6 +43,26 @@ def test_impossible_tokens_add_nothing_to_value_or_gradient() -> None:
     assert grad[0, 1].item() == 0.0
 
 
+def test_a_confident_token_keeps_the_digits_of_its_gradient() -> None:
+    """p = 1 - 1e-6: in float32 1 - p holds one digit when it is subtracted, as torch's log_softmax does."""
+    gap = math.log(2e6)  # against two others at 0
+    missed = 2 / (2 + math.exp(torch.tensor(gap).item()))
+    logits = torch.tensor([[0.0, gap, 0.0]], requires_grad=True)
+    for found in (token_logprobs(logits, torch.tensor([1]), 1.0), logprobs_and_entropy(logits, torch.tensor([1]), 1.0)[0]):
+        (gradient,) = torch.autograd.grad(found.sum(), logits)
+        assert found.item() == pytest.approx(math.log1p(-missed), rel=1e-5)
+        assert gradient[0].tolist() == pytest.approx([-missed / 2, missed, -missed / 2], rel=2e-6)
+    (subtracted,) = torch.autograd.grad(torch.log_softmax(logits, -1)[0, 1], logits)
+    assert abs(subtracted[0, 1].item() / missed - 1) > 1e-2
+
+
+def test_a_token_that_cannot_be_drawn_has_a_very_low_logprob_and_leaves_the_entropy_alone() -> None:
+    logits = torch.tensor([[0.0, -math.inf, 0.0]])
+    logprobs, entropy = logprobs_and_entropy(logits, torch.tensor([1]), 1.0)
+    assert logprobs.item() < -1e29
+    assert entropy.item() == pytest.approx(math.log(2))
+
+
 def test_half_precision_logits_are_raised_to_float32() -> None:
     logprobs, entropy = logprobs_and_entropy(LOGITS.bfloat16(), TARGETS, 1.0)
     assert logprobs.dtype == entropy.dtype == torch.float32

@@ -10,6 +10,7 @@ import torch
 
 from tests.tiny import tiny_model
 from toishi.errors import NumericsError
+from toishi.policy import policy as policy_module
 from toishi.policy.policy import Policy
 
 
@@ -124,3 +125,17 @@ def test_a_policy_that_nobody_holds_is_freed(dtype: torch.dtype) -> None:
     del made
     gc.collect()
     assert gone() is None
+
+
+def test_a_gradient_is_added_some_rows_at_a_time_with_the_same_bits(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = []
+    for numbers in (1 << 18, 100):  # whole weights, and three rows of 32 numbers
+        monkeypatch.setattr(policy_module, "_ADDED_AT_ONCE", numbers)
+        made = policy(torch.bfloat16)
+        for first in (5, 15):
+            made.module(input_ids=torch.arange(first, first + 9)[None]).logits.float().logsumexp(-1).sum().backward()
+        found.append({name: master.grad for name, master in made.masters.items()})
+    assert all(torch.equal(found[0][name], found[1][name]) for name in found[0])
+    total, more = torch.tensor(1.0), torch.tensor(2.0, dtype=torch.bfloat16)
+    policy_module._add(total, more)
+    assert total.item() == 3.0

@@ -16,6 +16,7 @@ from tests.tiny import tiny_model
 from toishi.algorithms.apply import assign_advantages
 from toishi.engines.plain import cache_name
 from toishi.errors import ConfigError
+from toishi.policy import attention
 from toishi.policy import policy as policy_module
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
@@ -93,7 +94,7 @@ def test_the_module_stays_in_eval_mode_and_samples_with_its_cache() -> None:
 
 def test_surroundings_are_entered_again_for_every_layer(monkeypatch: pytest.MonkeyPatch) -> None:
     entered = []
-    real = policy_module.attending
+    real = attention.attending
 
     @contextmanager
     def counting(module: Any, layout: Any) -> Iterator[Any]:

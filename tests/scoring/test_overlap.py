@@ -21,8 +21,11 @@ from toishi.engines.torch import TorchEngine
 from toishi.errors import EngineError, RewardError
 from toishi.given import Given, given_objects, with_given
 from toishi.record.reader import Run
-from toishi.rewards import CodeReward, FunctionReward, JudgeReward, NumberReward
 from toishi.rewards.base import Judgement, Waits
+from toishi.rewards.code import CodeReward
+from toishi.rewards.function import FunctionReward
+from toishi.rewards.judge import JudgeReward
+from toishi.rewards.number import NumberReward
 from toishi.rewards.scripted import answered
 from toishi.rollout import sample_groups
 from toishi.scoring import Scoring, score_groups
@@ -343,7 +346,9 @@ class Judge:
 def test_a_whole_run_is_the_same_with_and_without(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three rows at a time, so that one group ends after the other; also with refill and a reward that counts its calls."""
     tiny = save_tiny(tmp_path / "llama", "llama")
-    monkeypatch.setitem(TorchEngine.__init__.__kwdefaults__, "max_rows", 3)
+    defaults = TorchEngine.__init__.__kwdefaults__
+    assert defaults is not None
+    monkeypatch.setitem(defaults, "max_rows", 3)
     folders = []
     for name in ("with", "without"):
         given: Given = given_objects(None, [Judge()])

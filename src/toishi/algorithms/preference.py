@@ -44,8 +44,8 @@ def pair_of(answers: Sequence[Shaped], row: Algorithm) -> Pair | None:
     if answers[chosen].total == answers[rejected].total:
         return None
     c, r = (math.fsum(answers[member].log_ratio_T) for member in (chosen, rejected))
-    lengths = (answers[member].num_tokens for member in (chosen, rejected))
-    loss = PREFERENCES[row.preference](c, r, *lengths, row.beta, row.label_smoothing)
+    num_chosen, num_rejected = answers[chosen].num_tokens, answers[rejected].num_tokens
+    loss = PREFERENCES[row.preference](c, r, num_chosen, num_rejected, row.beta, row.label_smoothing)
     return Pair(chosen=chosen, rejected=rejected, chosen_ratio=c, rejected_ratio=r, loss=loss)
 
 

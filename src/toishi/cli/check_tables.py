@@ -15,7 +15,7 @@ from toishi.display_tables import facts_table, number, plan_in_words, task_in_wo
 from toishi.explanation.render import one_line
 from toishi.forecast import Forecast
 from toishi.golds import GoldReadings
-from toishi.memory import MemoryEstimate
+from toishi.memory import MemoryPlan, Phase
 from toishi.scoring import DryRunRow
 
 
@@ -38,7 +38,7 @@ def render(report: CheckReport, console: Console) -> None:
     if report.forecast is not None:
         _print_forecast(report, report.forecast, console)
     if report.memory is not None:
-        console.print(_heading("Memory, estimated"))
+        console.print(_heading("Memory, estimated at its highest in each phase"))
         console.print(memory_table(report.memory), highlight=False)
     for finding in report.findings:
         style = "bold red" if finding.level == "error" else "bold yellow"
@@ -64,17 +64,22 @@ def conclusion(report: CheckReport) -> Text:
     return Text(f"\nNothing wrong found{looked}.", style="bold green")
 
 
-def memory_table(estimate: MemoryEstimate) -> Table:
-    """The parts of the estimate: what is there all the time, and what the largest phase adds."""
+def memory_table(plan: MemoryPlan) -> Table:
+    """What is there all the time, what each phase adds to it, and the sum of the phase that needs most."""
+    found = plan.estimate
     table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("phase", no_wrap=True)
     table.add_column("part", no_wrap=True)
     table.add_column("GB", justify="right")
     table.add_column("how it is counted", style="dim")
-    for part in (*estimate.always, *estimate.peak):
-        table.add_row(part.name, number(part.num_bytes / 1e9), part.formula)
-    table.add_section()
-    free = "free memory is unknown here" if estimate.free is None else f"{estimate.free / 1e9:.1f} GB are free"
-    table.add_row("needed", number(estimate.needed / 1e9, 1), f"about; {free}", style="bold")
+    for phase in (Phase("always", found.always), *found.phases):
+        names = [phase.name, *[""] * len(phase.parts)]
+        for name, part in zip(names, phase.parts, strict=False):
+            table.add_row(name, part.name, number(part.num_bytes / 1e9, 2), part.formula)
+        table.add_section()
+    reachable = "what can be had is unknown here" if plan.reachable is None else f"{plan.reachable / 1e9:.1f} GB can be had"
+    table.add_row("highest", found.peak.name, number(found.needed / 1e9, 2), f"about; {reachable}", style="bold")
+    table.add_row("micro-batch", f"{plan.micro_batch_tokens:,} tokens", "", plan.why)
     return table
 
 

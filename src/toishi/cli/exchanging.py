@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -94,7 +95,7 @@ def export(
         typer.echo(f"{count} rollouts written to {target}")
 
 
-COMMANDS = {"import": import_, "export": export}
+COMMANDS: dict[str, Callable[..., None]] = {"import": import_, "export": export}
 
 
 def _weight(text: str) -> tuple[str, float]:

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 from toishi.algorithms.rows import Algorithm, algorithm
 from toishi.algorithms.terms import Term, in_order
@@ -123,8 +123,10 @@ class TrainConfig(Section):
     group_size: int = Field(default=8, ge=1, description="completions per prompt (G)")
     inner_epochs: int = Field(default=1, ge=1, description="passes over the same samples")
     minibatches: int = Field(default=1, ge=1, description="optimizer updates per pass; groups are never split")
-    micro_batch_tokens: int = Field(
-        default=2048, ge=1, description="packed tokens per forward pass; does not change the result"
+    micro_batch_tokens: int | Literal["auto"] = Field(
+        default="auto",
+        description="packed tokens per forward pass; does not change the result. 'auto' takes 1280 on a CPU, or as many as "
+        "fit into memory",
     )
     gradient_checkpointing: bool = Field(
         default=False, description="layers are computed again in the backward pass instead of kept; does not change the result"
@@ -134,6 +136,13 @@ class TrainConfig(Section):
         ge=0,
         description="DAPO: sample further prompts, at most this many extra rounds, until enough groups are mixed",
     )
+
+    @field_validator("micro_batch_tokens")
+    @classmethod
+    def _above_zero(cls, value: int | Literal["auto"]) -> int | Literal["auto"]:
+        if value != "auto" and value < 1:
+            raise ValueError("expected 'auto' or a whole number above 0")
+        return value
 
 
 class OptimizerConfig(Section):

@@ -24,7 +24,7 @@ from toishi.ops.random import uniforms
 from toishi.ops.sampling import choose, filtered
 from toishi.types import Completion, FinishReason
 
-_CACHED_NUMBERS = 2**18
+_CACHED_NUMBERS = 2**19
 
 
 @dataclass

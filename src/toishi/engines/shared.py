@@ -35,12 +35,14 @@ class _Step:
     """What one forward pass writes and sees, for all layers: rows (B) of prompts (P) with up to G siblings.
 
     own_B       where every row's new token goes: the place in its own part
+    same        that place when it is the same one for all rows, as it is until waiting rows enter
     row_PG      row number of each sibling (any row where there is no such sibling), flat; None when the rows stand like that
     sibling_B   number of each row in `row_PG`
     hidden_B1K  0 where a row may look, -inf elsewhere; prompt columns, then own columns; None when it may look everywhere
     """
 
     own_B: Tensor
+    same: int | None
     row_PG: Tensor | None
     sibling_B: Tensor | None
     hidden_B1K: Tensor | None
@@ -54,6 +56,8 @@ class _Step:
     def place(self, own_B: Tensor, tokens: int) -> None:
         """New tokens go to `own_B`, in parts with room for so many tokens."""
         self.own_B, self._tokens, self._slots = own_B, tokens, {}
+        first = int(own_B[0])
+        self.same = first if bool((own_B == first).all()) else None
 
     def slots(self, heads: int) -> Tensor:
         """The place of every new token (B * heads) in memory (rows, heads, tokens); the same for all layers."""
@@ -99,6 +103,10 @@ class SharedLayer(CacheLayerMixin):  # type: ignore[misc, unused-ignore]
 
     def write(self, keys: Tensor, values: Tensor) -> None:
         """Put each row's new token (B, heads, head size) behind its own part."""
+        if self.step.same is not None:
+            self.keys[: len(keys), :, self.step.same] = keys
+            self.values[: len(values), :, self.step.same] = values
+            return
         slots = self.step.slots(keys.shape[1])
         for held, new in ((self.keys, keys), (self.values, values)):
             held.view(-1, held.shape[3]).index_copy_(0, slots, new.reshape(-1, held.shape[3]).to(held.dtype))

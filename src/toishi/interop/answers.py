@@ -48,12 +48,12 @@ class Answer:
 
 
 def grouped(answers: Sequence[Answer]) -> tuple[Group, ...]:
-    """The groups of one step: neighbours with the same key.
+    """The groups of one step: neighbours with the same key. Their rewards are still to be composed from the scores.
 
     >>> one = Answer(step=3, key="a", prompt="1+1", text="2", scores=(("score", 1.0, 1.0),))
     >>> (group,) = grouped([one, one])
-    >>> [str(rollout.id) for rollout in group.rollouts], group.rewards
-    (['3/0/0', '3/0/1'], (1.0, 1.0))
+    >>> [(str(rollout.id), rollout.scores[0].value) for rollout in group.rollouts]
+    [('3/0/0', 1.0), ('3/0/1', 1.0)]
     """
     runs = [list(members) for _, members in itertools.groupby(answers, key=lambda answer: answer.key)]
     return tuple(_group(number, members) for number, members in enumerate(runs))

@@ -8,7 +8,10 @@ Decisions:
    by itself, so every row of the weight's gradient is one product over all tokens and nothing is added up in low precision.
    Only the hidden states' gradient is summed over slices, in fp32.
 3. Products run in the precision of the weight; scale, soft-cap, softmax and entropy in fp32 (fp64 for fp64).
-4. A slice is as wide as a cache holds; its width depends on the number of tokens alone, so equal inputs give equal bits.
+4. The target is left out of the sums, which then are those of the odds against it: log p = -log(1 + e^x), 1 - p = σ(x) with
+   x = log Σ_v≠t exp(z_v) - z_t. No 1 - p is subtracted: with p near 1 it would keep few digits, and a confident token few of
+   its gradient.
+5. A slice is as wide as a cache holds; its width depends on the number of tokens alone, so equal inputs give equal bits.
 """
 
 from __future__ import annotations
@@ -20,6 +23,7 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import logsigmoid
 
 SLICE_NUMBERS = 1 << 19
 """Logits that exist at a time on a CPU: 2 MB of fp32."""
@@ -97,13 +101,15 @@ class _HeadLogprobs(torch.autograd.Function):
         softcap: float | None,
         temperature: float,
     ) -> tuple[Tensor, Tensor]:
-        top_N1 = torch.full_like(targets_N[:, None], 2 * _LOWEST, dtype=_wide(weight_VD.dtype))
+        top_N1 = torch.full_like(targets_N[:, None], 2 * _LOWEST, dtype=_wide(weight_VD.dtype))  # of all words but the target
         sum_N1, moment_N1 = torch.zeros_like(top_N1), torch.zeros_like(top_N1)  # Σ e^(z - top), Σ e^(z - top) (z - top)
         target_N1 = torch.full_like(top_N1, float("nan"))
         for part in _slices(hidden_ND, weight_VD):
             z_NS = _logits(hidden_ND, weight_VD, bias_V, part, scale, softcap).div_(temperature)
             here_N1, inside_N1 = _places(targets_N, part)
-            target_N1 = torch.where(inside_N1, z_NS.gather(1, here_N1), target_N1)
+            found_N1 = z_NS.gather(1, here_N1)
+            target_N1 = torch.where(inside_N1, found_N1, target_N1)
+            z_NS.scatter_(1, here_N1, torch.where(inside_N1, _LOWEST, found_N1))
             old_N1 = top_N1
             top_N1 = torch.maximum(old_N1, z_NS.amax(1, keepdim=True))
             shift_N1 = old_N1 - top_N1
@@ -112,58 +118,59 @@ class _HeadLogprobs(torch.autograd.Function):
             sum_N1 = sum_N1 * shift_N1.exp() + e_NS.sum(1, keepdim=True)
             moment_N1 += e_NS.mul_(z_NS).sum(1, keepdim=True)
         log_N1 = sum_N1.log()
-        entropy_N1 = log_N1 - moment_N1 / sum_N1
-        ctx.save_for_backward(hidden_ND, weight_VD, bias_V, targets_N, top_N1 + log_N1, entropy_N1)
+        odds_N1 = top_N1 - target_N1 + log_N1
+        logprob_N1, log_miss_N1 = logsigmoid(-odds_N1), logsigmoid(odds_N1)
+        miss_N1 = odds_N1.sigmoid()
+        entropy_N1 = miss_N1 * (log_N1 - moment_N1 / sum_N1 - log_miss_N1) - logprob_N1.exp() * logprob_N1
+        ctx.save_for_backward(
+            hidden_ND, weight_VD, bias_V, targets_N, top_N1, log_miss_N1 - log_N1, miss_N1, logprob_N1, entropy_N1
+        )
         ctx.numbers = scale, softcap, temperature
         ctx.set_materialize_grads(False)
-        return (target_N1 - top_N1 - log_N1)[:, 0], entropy_N1[:, 0].clone()
+        return logprob_N1[:, 0].clone(), entropy_N1[:, 0].clone()
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_logprobs_N: Tensor | None, d_entropy_N: Tensor | None) -> tuple[Tensor | None, ...]:
-        hidden_ND, weight_VD, bias_V, targets_N, lse_N1, entropy_N1 = ctx.saved_tensors
+        hidden_ND, weight_VD, bias_V, targets_N, top_N1, shift_N1, miss_N1, logprob_N1, entropy_N1 = ctx.saved_tensors
         scale, softcap, temperature = ctx.numbers
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
-        d_hidden_ND = torch.zeros_like(hidden_ND, dtype=lse_N1.dtype) if needs_hidden else None
+        d_hidden_ND = torch.zeros_like(hidden_ND, dtype=top_N1.dtype) if needs_hidden else None
         d_weight_VD = torch.empty_like(weight_VD) if needs_weight else None
         d_bias_V = torch.empty_like(bias_V) if needs_bias else None
-        by_logprob_N1 = torch.zeros_like(lse_N1) if d_logprobs_N is None else d_logprobs_N[:, None] * (scale / temperature)
+        by_logprob_N1 = torch.zeros_like(top_N1) if d_logprobs_N is None else d_logprobs_N[:, None] * (scale / temperature)
         by_entropy_N1 = (
             None  # an entropy that only is recorded has a gradient of zeros: its passes over the slices are left out
         )
         if d_entropy_N is not None and bool(d_entropy_N.any()):
             by_entropy_N1 = d_entropy_N[:, None] * (scale / temperature)
+        at_target_N1 = by_logprob_N1 * miss_N1
+        if by_entropy_N1 is not None:
+            at_target_N1 = at_target_N1 - by_entropy_N1 * logprob_N1.exp() * (logprob_N1 + entropy_N1)
         for part in _slices(hidden_ND, weight_VD):
             z_NS = _logits(hidden_ND, weight_VD, bias_V, part, scale, softcap)
             slope_NS = None if softcap is None else 1 - (z_NS / softcap).square_()
-            log_p_NS = z_NS.div_(temperature).sub_(lse_N1)
-            d_NS = _d_scores(log_p_NS, entropy_N1, by_logprob_N1, by_entropy_N1, *_places(targets_N, part))
+            log_p_NS = z_NS.div_(temperature).sub_(top_N1).add_(shift_N1)
+            d_NS = _d_scores(log_p_NS, entropy_N1, by_logprob_N1, by_entropy_N1)
+            here_N1, inside_N1 = _places(targets_N, part)
+            d_NS.scatter_(1, here_N1, torch.where(inside_N1, at_target_N1, d_NS.gather(1, here_N1)))
             d_NS = (d_NS if slope_NS is None else d_NS.mul_(slope_NS)).to(weight_VD.dtype)
             if d_hidden_ND is not None:
                 d_hidden_ND += d_NS @ weight_VD[part]
             if d_weight_VD is not None:
                 torch.mm(d_NS.t(), hidden_ND, out=d_weight_VD[part])
             if d_bias_V is not None:
-                d_bias_V[part] = d_NS.sum(0, dtype=lse_N1.dtype)
+                d_bias_V[part] = d_NS.sum(0, dtype=top_N1.dtype)
         d_hidden_ND = None if d_hidden_ND is None else d_hidden_ND.to(hidden_ND.dtype)
         return d_hidden_ND, d_weight_VD, d_bias_V, None, None, None, None
 
 
-def _d_scores(
-    log_p_NS: Tensor,
-    entropy_N1: Tensor,
-    by_logprob_N1: Tensor,
-    by_entropy_N1: Tensor | None,
-    here_N1: Tensor,
-    inside_N1: Tensor,
-) -> Tensor:
-    """onehot · a - p (a + b (log p + entropy)), in the memory of `log_p_NS`."""
+def _d_scores(log_p_NS: Tensor, entropy_N1: Tensor, by_logprob_N1: Tensor, by_entropy_N1: Tensor | None) -> Tensor:
+    """-p (a + b (log p + entropy)) of all words but the target, in the memory of `log_p_NS`."""
     if by_entropy_N1 is None:
-        d_NS = log_p_NS.exp_().mul_(-by_logprob_N1)
-    else:
-        factor_NS = (log_p_NS + entropy_N1).mul_(-by_entropy_N1).sub_(by_logprob_N1)
-        d_NS = log_p_NS.exp_().mul_(factor_NS)
-    return d_NS.scatter_add_(1, here_N1, torch.where(inside_N1, by_logprob_N1, 0.0))
+        return log_p_NS.exp_().mul_(-by_logprob_N1)
+    factor_NS = (log_p_NS + entropy_N1).mul_(-by_entropy_N1).sub_(by_logprob_N1)
+    return log_p_NS.exp_().mul_(factor_NS)
 
 
 def _logits(

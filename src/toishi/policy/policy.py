@@ -26,6 +26,10 @@ from toishi.policy.fused import fuse
 from toishi.policy.head import FromHidden, FromLogits, Predictions, choose_head
 from toishi.policy.layout import Layout
 from toishi.policy.recomputing import recompute_layers, within
+from toishi.policy.remaking import remaking
+
+_ADDED_AT_ONCE = 1 << 18
+"""Numbers of a gradient that are widened at a time: 1 MB of fp32."""
 
 
 class Policy:
@@ -77,7 +81,10 @@ class Policy:
             assert owner is not None
             assert weight.grad is not None
             master = owner.masters[name]
-            master.grad = owner._widened(name, weight.grad) if master.grad is None else master.grad.add_(weight.grad)
+            if master.grad is None:
+                master.grad = owner._widened(name, weight.grad)
+            else:
+                _add(master.grad, weight.grad)
             weight.grad = None
 
         return move
@@ -120,7 +127,7 @@ class Policy:
         return self._run(self.module, input_ids_L, position_ids_L, layout, logits_to_keep=keep_N).logits[0]  # type: ignore[no-any-return]
 
     def _run(self, part: Any, input_ids_L: Tensor, position_ids_L: Tensor, layout: Layout | None, **options: Tensor) -> Any:
-        with within(partial(attending, self.module, layout)) as mask:
+        with within(partial(attending, self.module, layout)) as mask, remaking():
             return part(
                 input_ids=input_ids_L[None],
                 position_ids=position_ids_L[None],
@@ -186,6 +193,16 @@ class Policy:
         for name, master in self.masters.items():
             master.copy_(state[name])
         self.publish()
+
+
+def _add(total: Tensor, more: Tensor) -> None:
+    """In place, some rows at a time: torch makes a copy of `more` in the precision of `total` before it adds."""
+    if total.dim() == 0:
+        total.add_(more)
+        return
+    rows = max(1, _ADDED_AT_ONCE // max(1, more.shape[1:].numel()))
+    for start in range(0, len(total), rows):
+        total[start : start + rows].add_(more[start : start + rows])
 
 
 def _not_finite(gradient: Tensor | None) -> bool:

@@ -43,7 +43,9 @@ def _check_decisions(path: Path, decisions: Mapping[str, Any]) -> None:
     _require(path, "decisions.dtype", dtype, dtype in DTYPES, f"one of {', '.join(DTYPES)}")
     _require(path, "decisions.device", device, isinstance(device, str), "a text such as 'cpu'")
     _require(path, "decisions.threads", threads, is_whole(threads) and threads > 0, "a whole number above 0")
-    unknown = sorted(decisions.keys() - {"dtype", "device", "threads"})
+    tokens = decisions.get("micro_batch_tokens", 1)  # older runs say it in their configuration alone
+    _require(path, "decisions.micro_batch_tokens", tokens, is_whole(tokens) and tokens > 0, "a whole number above 0")
+    unknown = sorted(decisions.keys() - {"dtype", "device", "threads", "micro_batch_tokens"})
     if unknown:
         raise _odd(path, f"decisions.{unknown[0]}: unknown key")
 

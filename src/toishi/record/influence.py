@@ -87,7 +87,9 @@ class Influence:
     sum_error: Annotated[float, "|sum of the answers' gradients - the update's own gradient|, relative to the latter"]
     fixed_share: Annotated[float, "share of the push by terms without an advantage"]
     survived: Annotated[
-        float | None, "share of the intended step that the stored weights made: below 1, rounding took the rest"
+        float | None,
+        "how far the weights that the model computes with went along the intended step, relative to it: below 1, rounding "
+        "took the rest; above 1, rounding added to it. An account is given from 0.5 to 2",
     ]
     changed_share: Annotated[float, "share of the weights whose stored value changed"]
     step_norm: Annotated[float, "norm of the real change of the weights"]

@@ -102,7 +102,8 @@ RUN_FIELDS = {
     "config": "the configuration with every default filled in",
     "config_given": "the recipe and the overrides as the person wrote them",
     "seed": "the seed that every random number is derived from",
-    "decisions": "what was measured or chosen once and is used again on resume and replay: dtype, device, threads",
+    "decisions": "what was measured or chosen once and is used again on resume and replay: dtype, device, threads, "
+    "micro_batch_tokens",
     "model": "source, fingerprint, architecture and size of the model that the run started from",
     "task": "name, number of training and of held-out prompts, and their fingerprints: what a resume must find again",
     "rewards": "sha256 of the source of each reward that a person wrote; null where the source cannot be seen",

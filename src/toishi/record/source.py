@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, Literal
 
 from toishi.errors import RecordError
@@ -76,3 +77,16 @@ def absent_links(run: Mapping[str, Any]) -> dict[str, str]:
     """
     found = source_of(run)
     return {} if found is None else dict(found.missing)
+
+
+def require_own(run: Mapping[str, Any], folder: Path) -> None:
+    """Raises RecordError when another program trained: then no step can be done again, whatever is asked.
+
+    run, folder: what run.json says, and where it lies
+    """
+    source = source_of(run)
+    if source is not None:
+        raise RecordError(
+            f"{folder} was {source.how} from {source.trained_by}: toishi can explain and audit it, but the weights that it "
+            "began with and the program that trained are not in it, so no step of it can be done again here"
+        )

@@ -21,8 +21,8 @@ from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders,
 from toishi.record.environment import environment
 from toishi.record.files import seal_of, sha256_file
 from toishi.record.schema import shard_name
+from toishi.record.source import require_own
 from toishi.record.undo import LINE_FILES
-from toishi.recorded import require_own
 
 NUMERIC_PACKAGES = ("torch", "transformers", "peft", "numpy")
 """Packages whose version may change the bits of a result."""
@@ -65,7 +65,7 @@ def plan_replay(run: Run, step: int) -> ReplayPlan:
 
     Raises RecordError when the step is not on record, no earlier checkpoint is there, or a file on the way is damaged.
     """
-    require_own(run)
+    require_own(run.run, run.folder)
     run.line(step)
     kept = [folder for folder in checkpoint_folders(run.folder) if checkpoint_step(folder) < step]
     if not kept:

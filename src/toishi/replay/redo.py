@@ -20,6 +20,7 @@ from torch import Tensor
 from toishi.algorithms.apply import assign_advantages
 from toishi.checkpoints import load_checkpoint
 from toishi.errors import ConfigError
+from toishi.machine import Machine
 from toishi.metrics import WEIGHTS_CHECKSUM
 from toishi.ops.checksum import weights_checksum
 from toishi.policy.precision import choose_device
@@ -29,7 +30,7 @@ from toishi.recorded import recorded_config
 from toishi.replay.links import EXACT, Bounds, Difference, LinkCheck, bounds_elsewhere, check_step
 from toishi.replay.plan import ReplayPlan
 from toishi.replay.weights import check_checksum, check_weights, saved_weights
-from toishi.session import Learner, Machine, restore_learner
+from toishi.session import Learner, restore_learner
 from toishi.types import Group, Rollout, StepReport, Update
 from toishi.update import update_policy, with_reference
 

@@ -60,7 +60,7 @@ def packed(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings
     return pack(
         rollouts,
         shared_prompt=settings.shared_prompt,
-        token_budget=settings.train.micro_batch_tokens,
+        token_budget=settings.token_budget,
         mix_groups=policy.mixes_groups,
         device=policy.device,
     )

@@ -165,6 +165,9 @@ def test_a_world_that_does_not_fit_is_refused(changes: dict[str, object], messag
         ({"lr": 0.0}, "learning rate must be a number above 0"),
         ({"beta": -1.0}, "beta"),
         ({"inner_steps": 0}, "at least one update"),
+        ({"row": paper_row("sft")}, "row 'sft': source 'written' is not walked here"),
+        ({"row": paper_row("dpo_online")}, "credit 'preference' is not walked here"),
+        ({"row": row_with(paper_row("grpo"), {"surrogate": "dynamic"})}, "surrogate 'dynamic' is not walked here"),
     ],
 )
 def test_a_walk_that_cannot_be_walked_is_refused(options: dict[str, object], message: str) -> None:

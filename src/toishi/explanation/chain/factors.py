@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from toishi.algorithms.rows import Algorithm
+from toishi.ops.surrogates import LEAST_REST
 from toishi.types import Rollout, TokenStreams
 
 SHARES: Mapping[str, Callable[[int, int, int, int], float]] = {
@@ -33,10 +34,15 @@ KL_SLOPES: Mapping[str, Callable[[float, float], float]] = {
 UNHELD: Mapping[str, Callable[[float, float], float]] = {
     "score_function": lambda advantage, probability: 1.0,
     "dynamic": lambda advantage, probability: probability,
-    "unlikelihood": lambda advantage, probability: probability / (1 - probability) if advantage < 0 else 1.0,
+    "unlikelihood": lambda advantage, probability: _odds(probability) if advantage < 0 else 1.0,
 }
 """Surrogates without a ratio: what stands in its place, from the advantage and the token's probability."""
 ON_BOUND = 1e-6
+
+
+def _odds(probability: float) -> float:
+    """p / (1 - p); 0 next to the pole, where the loss is held."""
+    return probability / (1 - probability) if probability < math.exp(-LEAST_REST) else 0.0
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,17 +4,21 @@ Decisions:
 1. Each keeps its inputs only. What the plain modules keep besides (an fp32 copy of a norm's input, its
    normed input, silu(gate)) is computed again: on a CPU fresh pages of memory cost about as much as that arithmetic.
 2. Statistics and sums are fp32 for 16-bit inputs, as in the plain modules, and rounding happens where they round.
-3. Without a gradient the same few operations run directly: for the rows of a decode step calls cost more than numbers.
+3. Outputs that layers behind them would keep are offered to be made again (`remaking`), by the very same operations.
+4. Without a gradient the same few operations run directly: for the rows of a decode step calls cost more than numbers.
 """
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn.functional import silu
+
+from toishi.policy.remaking import offer
 
 ROWS_AT_ONCE = 512
 """Rows of a norm's backward pass that are widened to fp32 at a time."""
@@ -32,7 +36,7 @@ def rms_norm(x: Tensor, weight_D: Tensor, eps: float, *, offset: float = 0.0, ro
     """
     if torch.is_grad_enabled() and (x.requires_grad or weight_D.requires_grad):
         return _Norm.apply(x, weight_D, eps, offset, round_last)  # type: ignore[no-any-return, no-untyped-call]
-    return _normed(x, weight_D, eps, offset, round_last)[0]
+    return _scaled(x, weight_D, _mean_square(x), eps, offset, round_last)
 
 
 def gated_silu(gate: Tensor, up: Tensor) -> Tensor:
@@ -43,6 +47,10 @@ def gated_silu(gate: Tensor, up: Tensor) -> Tensor:
     """
     if torch.is_grad_enabled() and (gate.requires_grad or up.requires_grad):
         return _GatedSilu.apply(gate, up)  # type: ignore[no-any-return, no-untyped-call]
+    return _gated(gate, up)
+
+
+def _gated(gate: Tensor, up: Tensor) -> Tensor:
     return silu(gate).mul_(up)
 
 
@@ -64,22 +72,25 @@ def rotate(q: Tensor, k: Tensor, cos: Tensor, sin: Tensor, unsqueeze_dim: int = 
     return _turned(q, cos, signed), _turned(k, cos, signed)
 
 
-def _normed(x: Tensor, weight_D: Tensor, eps: float, offset: float, round_last: bool) -> tuple[Tensor, Tensor]:
-    """The normed and weighted x, and the reciprocal root of each row's mean square, [rows]."""
+def _mean_square(x: Tensor) -> Tensor:
+    """Of each row, [rows]."""
     x_RD = x.reshape(-1, x.shape[-1])
-    wide = _wide(x.dtype)
-    length_R = torch.linalg.vector_norm(x_RD, dim=-1, dtype=wide)
-    square_R = length_R.square_().div_(x.shape[-1])
+    square_R: Tensor = torch.linalg.vector_norm(x_RD, dim=-1, dtype=_wide(x.dtype)).square_().div_(x.shape[-1])
+    return square_R
+
+
+def _scaled(x: Tensor, weight_D: Tensor, square_R: Tensor, eps: float, offset: float, round_last: bool) -> Tensor:
+    """The normed and weighted x, contiguous."""
+    x_RD = x.reshape(-1, x.shape[-1])
     if round_last:
-        rstd_R = square_R.add_(eps).rsqrt_()
-        y_RD = x_RD.to(wide, copy=True).mul_(rstd_R[:, None]).mul_(weight_D.to(wide) + offset).to(x.dtype)
+        y_RD = x_RD.to(square_R.dtype, copy=True).mul_((square_R + eps).rsqrt_()[:, None])
+        y_RD = y_RD.mul_(weight_D.to(square_R.dtype) + offset).to(x.dtype)
     else:
         # One pass with rounding at its end: a batch norm whose channels are the rows, with given statistics.
         nothing_R = torch.zeros_like(square_R)
         y_RD = torch.batch_norm(x_RD[None], None, None, nothing_R, square_R, False, 0.0, eps, False)[0]
         y_RD.mul_(weight_D if offset == 0 else weight_D + offset)
-        rstd_R = square_R.add_(eps).rsqrt_()
-    return y_RD.view(x.shape), rstd_R
+    return y_RD.view(x.shape)
 
 
 def _wide(dtype: torch.dtype) -> torch.dtype:
@@ -94,16 +105,18 @@ class _Norm(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight_D: Tensor, eps: float, offset: float, round_last: bool) -> Tensor:
-        y, rstd_R = _normed(x, weight_D, eps, offset, round_last)
-        ctx.save_for_backward(x, weight_D, rstd_R)
-        ctx.offset = offset
+        square_R = _mean_square(x)
+        y = _scaled(x, weight_D, square_R, eps, offset, round_last)
+        offer(y, partial(_scaled, eps=eps, offset=offset, round_last=round_last), x, weight_D, square_R)
+        ctx.save_for_backward(x, weight_D, square_R)
+        ctx.eps, ctx.offset = eps, offset
         return y
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor, Tensor | None, None, None, None]:
-        x, weight_D, rstd_R = ctx.saved_tensors
-        size = x.shape[-1]
+        x, weight_D, square_R = ctx.saved_tensors
+        rstd_R, size = (square_R + ctx.eps).rsqrt_(), x.shape[-1]
         x_RD, grad_RD = x.reshape(-1, size), grad.reshape(-1, size)
         whole_D = weight_D.to(rstd_R.dtype) + ctx.offset
         dx_RD = torch.empty_like(x_RD)
@@ -125,7 +138,9 @@ class _GatedSilu(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, gate: Tensor, up: Tensor) -> Tensor:
         ctx.save_for_backward(gate, up)
-        return silu(gate).mul_(up)
+        output = _gated(gate, up)
+        offer(output, _gated, gate, up)
+        return output
 
     @staticmethod
     @once_differentiable

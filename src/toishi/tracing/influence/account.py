@@ -4,7 +4,9 @@
 
 Decisions:
 1. The change is measured; everything but `rest` is first order. `rest` is what a straight line cannot hold: curvature.
-2. The real change of the stored weights is what texts are moved by. Where it is not the intended one, `rounding` says how much.
+2. The real change of the weights that the model computes with is what texts are moved by. Where it is not the intended one,
+   `rounding` says how much. Rounding can take a step away, and it can blow it up: a weight that lies on the border between two
+   16-bit numbers, as a tenth of a dequantised model's weights do, goes a whole such number far for the smallest step.
 3. Only a step's single update is explained: with several, ratios differ from 1 and the weights between them are gone.
 """
 
@@ -29,7 +31,7 @@ from toishi.tracing.influence.rows import Rows, Source, make_rows
 from toishi.tracing.watched import Watched
 from toishi.types import Group, Rollout, RolloutId
 
-LEAST_SURVIVED = 0.5
+LEAST_SURVIVED, MOST_SURVIVED = 0.5, 2.0
 LARGEST_SUM_ERROR = 0.25
 REST = "rest"
 
@@ -228,6 +230,12 @@ def _refused(survived: float | None, sum_error: float) -> str:
         return (
             f"only {survived:.0%} of the intended step is in the stored weights: the rest was lost in rounding, so what moved "
             "is chance. Raise optimizer.lr, or set model.dtype=float32"
+        )
+    if survived > MOST_SURVIVED:
+        return (
+            f"the weights that the model computes with went {survived:.1f} times as far along the step as intended: they are "
+            "rounded, and many lay on the border between two numbers, so what moved is mostly rounding. Raise optimizer.lr, or "
+            "set model.dtype=float32"
         )
     return ""
 
