@@ -19,6 +19,7 @@ from toishi.counterfactual.pushes import Pushes, recorded_pushes
 from toishi.counterfactual.ranges import Range, ranges_of
 from toishi.errors import ConfigError
 from toishi.explanation.step import terms_of
+from toishi.machine import Machine
 from toishi.ops import influence as maths
 from toishi.record import Run
 from toishi.record.influence import Arrays, Influence
@@ -145,6 +146,7 @@ def read_step(run: Run, step: int, group: int) -> RecordedStep:
         temperature=sampling.temperature,
         max_new_tokens=sampling.max_new_tokens,
         shared_prompt=False,
+        token_budget=Machine(**run.run["decisions"]).token_budget(config),
         seed=config.seed,
     )
     require_recorded(report.groups, config.algorithm, sampling.max_new_tokens)

@@ -141,7 +141,7 @@ def _require_walked(row: Algorithm) -> None:
         if value not in walked:
             raise ConfigError(
                 f"row '{row.name}': {choice} '{value}' is not walked here, where a judge scores sampled answers; expected "
-                f"{' or '.join(walked)}. The walk begins with SFT for every row; `toishi algorithms {row.name}` explains this one"
+                f"{' or '.join(walked)}. SFT is part of every walk; `toishi algorithms {row.name}` explains this row"
             )
 
 

@@ -4,7 +4,8 @@ Decisions:
 1. A row is the gradient of a whole text's log-prob. Equal answers to one prompt share a row.
 2. A token's weight in the loss is linear in the advantage while ratios are 1, which they are in a step's only update, on either
    side of 0: unlikelihood pushes other than likelihood. The weight per unit of advantage comes from the library's own
-   objective at an advantage of 1 or -1, so no algorithm is known here by name. Where weights vary inside an answer, what the advantage multiplies is another direction than the text's own: it gets a row of its own.
+   objective at an advantage of 1 or -1, so no algorithm is known here by name. Where weights vary inside an answer, what the
+   advantage multiplies is another direction than the text's own: it gets a row of its own.
 3. KL and entropy terms are one row for all answers together.
 """
 
