@@ -19,6 +19,7 @@ from toishi.explanation.toy.model import World, drawn, evaluate, initial_logits,
 from toishi.explanation.toy.updating import evaluated, scored
 
 CLOSE = 1e-10
+WALKED = [name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference"]
 
 
 @st.composite
@@ -37,7 +38,7 @@ def worlds(draw: DrawFn) -> World:
 
 @st.composite
 def any_row(draw: DrawFn) -> Algorithm:
-    row = paper_row(draw(st.sampled_from([*ROWS, "trl"])))
+    row = paper_row(draw(st.sampled_from([*WALKED, "trl"])))
     changes: dict[str, object] = {
         "clip_low": draw(st.floats(0, 0.5)),
         "clip_high": draw(st.floats(0, 0.5)),
