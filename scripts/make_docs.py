@@ -83,7 +83,7 @@ def algorithms_index() -> str:
 
 def algorithm_page(row: Algorithm, note: AlgorithmNote) -> str:
     """docs/algorithms/NAME.md: what `toishi algorithms NAME` prints."""
-    symbols = "".join(f"| {symbol} | {cell(meaning)} |\n" for symbol, meaning in note.symbols)
+    symbols = "".join(f"| {cell(symbol)} | {cell(meaning)} |\n" for symbol, meaning in note.symbols)
     changed = {name: value for name, value in row.model_dump().items() if name != "name"}
     choices = "".join(f"| `{name}` | {cell(value)} |\n" for name, value in changed.items())
     parts = [
@@ -278,7 +278,7 @@ def bullets(lines: tuple[str, ...]) -> str:
 
 
 def _bounds(row: Algorithm) -> str:
-    if row.surrogate == "score_function":
+    if row.surrogate not in ("clipped", "dual_clip", "stop_gradient"):
         return ""
     return f" [{1 - row.clip_low:g}, {1 + row.clip_high:g}]"
 

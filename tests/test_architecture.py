@@ -20,7 +20,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     3: ("policy", "engines", "tasks", "rewards", "judging", "packages", "record"),
     4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "track", "explanation"),
     5: (
-        *("loop", "session", "gap", "given", "preflight", "evaluate", "checkpoints", "health"),
+        *("loop", "session", "sources", "written", "gap", "given", "preflight", "evaluate", "checkpoints", "health"),
         *("forecast", "memory", "machine", "disk", "golds", "sampler", "tracked"),
         *("provenance", "recorded", "resuming", "rejudging", "collecting"),
         *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing", "counterfactual"),

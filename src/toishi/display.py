@@ -20,9 +20,9 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn
 from rich.text import Text
 
 from toishi.display_tables import (
+    LEADING,
     NOTE_ON_EVALUATION,
-    NOTE_ON_STEPS,
-    STEP_HEADER,
+    NOTES_ON_STEPS,
     before_after,
     disk_of,
     duration,
@@ -31,6 +31,7 @@ from toishi.display_tables import (
     interesting,
     number,
     plan,
+    step_header,
     step_line,
 )
 from toishi.explanation.curve import reward_curve
@@ -108,11 +109,12 @@ class Display:
 
     def step(self, session: Session, report: StepReport) -> None:
         """One line for a finished step."""
+        source = session.config.algorithm.source
         if not self._has_header:
-            self.console.print(Text(NOTE_ON_STEPS, style="dim"))
-            self._print(Text(STEP_HEADER, style="bold"))
+            self.console.print(Text(NOTES_ON_STEPS[source], style="dim"))
+            self._print(Text(step_header(source), style="bold"))
             self._has_header = True
-        self._print(Text(step_line(report.step, report.metrics)))
+        self._print(Text(step_line(report.step, report.metrics, source)))
         found = interesting(report.groups)
         self._shown = (report.step, found.rollouts[0].id.group) if found else self._shown
         self._advance(session)
@@ -174,7 +176,8 @@ class Display:
         if nothing_taught(session.metrics):
             self.console.print(Text(f"\n{NOTHING_TAUGHT}", style="yellow"))
         if session.metrics:
-            self._print(Text("\n" + reward_curve(session.metrics, min(self.console.width, 100))))
+            leading = LEADING[session.config.algorithm.source][1]
+            self._print(Text("\n" + reward_curve(session.metrics, min(self.console.width, 100), key=leading)))
         self._show_group(folder)
         self._print(_next_lines(str(folder), self._shown[0] if self._shown else session.step))
 
@@ -196,7 +199,8 @@ class Display:
         if self._progress is None:
             return
         total, recent = session.config.train.steps, session.metrics[-RUNNING_MEAN_STEPS:]
-        parts = [f"reward {number(_mean(recent, 'reward/mean'))}"]
+        name, metric = LEADING[session.config.algorithm.source]
+        parts = [f"{name} {number(_mean(recent, metric))}"]
         if session.evaluations:
             parts.append(f"held-out {number(session.evaluations[-1].value)}")
         parts.append(f"{number(_mean(recent, 'tokens/per_s'), 0)} tokens/s")

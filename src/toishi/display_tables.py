@@ -30,9 +30,20 @@ NOTE_ON_STEPS = (
     "reward: mean of the step's answers. mixed: groups whose answers got different rewards; by comparison, only these teach. "
     "The loss says nothing about learning here and is not shown: near 0 is normal. Watch reward and gradient norm."
 )
+LEADING = {
+    "sampled": ("reward", "reward/mean"),
+    "written": ("loss", "update/loss"),
+    "written_pairs": ("loss", "preference/loss"),
+}
+"""By where the answers come from: the column that says how it goes, and its metric."""
+NOTES_ON_STEPS = {
+    "sampled": NOTE_ON_STEPS,
+    "written": "loss: of the step's written answers, before the update; it should fall. Held-out answers say what it is worth.",
+    "written_pairs": "loss: of the step's pairs, before the update, 0.693 where nothing is preferred yet; it should fall.",
+}
 _COLUMNS = (
     ("step", 5),
-    ("reward", 8),
+    ("{leading}", 8),
     ("mixed", 7),
     ("tokens", 8),
     ("entropy", 9),
@@ -40,18 +51,22 @@ _COLUMNS = (
     ("tokens/s", 10),
     ("seconds", 9),
 )
-STEP_HEADER = "".join(name.rjust(width) for name, width in _COLUMNS)
 
 
-def step_line(step: int, metrics: Mapping[str, Any]) -> str:
-    """A step as one line under `STEP_HEADER`.
+def step_header(source: str = "sampled") -> str:
+    """The names of the columns of `step_line`."""
+    return "".join(name.format(leading=LEADING[source][0]).rjust(width) for name, width in _COLUMNS)
+
+
+def step_line(step: int, metrics: Mapping[str, Any], source: str = "sampled") -> str:
+    """A step as one line under `step_header`.
 
     >>> step_line(3, {"reward/mean": 0.25, "groups/mixed": 2, "groups/count": 4, "answers/mean_tokens": 19.06})
     '    3   0.250    2/4    19.1        -          -         -        -'
     """
     cells = (
         str(step),
-        number(metrics.get("reward/mean"), 3),
+        number(metrics.get(LEADING[source][1]), 3),
         f"{metrics.get('groups/mixed', '-')}/{metrics.get('groups/count', '-')}",
         number(metrics.get("answers/mean_tokens"), 1),
         number(metrics.get("entropy/mean_nats"), 2),

@@ -18,12 +18,18 @@ _GAP_POSITIONS = 64
 
 
 @torch.no_grad()
-def measure_gap(policy: Policy, groups: Sequence[Group], settings: UpdateSettings, sampling: Sampling) -> tuple[float, float]:
+def measure_gap(
+    policy: Policy, groups: Sequence[Group], settings: UpdateSettings, sampling: Sampling
+) -> tuple[float, float] | None:
     """(mean, max) |log-prob as sampled - log-prob by the trainer| over the first group, before the weights move.
+
+    None where no sampler drew the answers, or none of their tokens has a log-prob.
 
     The trainer's distribution is cut by top-p, top-k and min-p as the sampler's was, so that like is compared with like. A
     token on the edge of the cut, which rounding puts outside, has no log-prob and is left out.
     """
+    if not all(rollout.completion.sampled_logprobs for rollout in groups[0].rollouts):
+        return None
     gaps: list[float] = []
     for row in packed_rows(policy, groups[0].rollouts, settings):
         predicted, places_N = predict(policy, row), torch.arange(len(row.targets_N), device=policy.device)
@@ -33,7 +39,7 @@ def measure_gap(policy: Policy, groups: Sequence[Group], settings: UpdateSetting
             trained_Cn = _cut_logprobs(logits_nV, row.targets_N[places_n], settings.temperature, sampling)
             gap_n = (sampled_N[places_n] - trained_Cn).abs().amin(0)
             gaps += gap_n[torch.isfinite(gap_n)].tolist()
-    return sum(gaps) / len(gaps), max(gaps)
+    return (sum(gaps) / len(gaps), max(gaps)) if gaps else None
 
 
 def _cut_logprobs(logits_nV: Tensor, targets_n: Tensor, temperature: float, sampling: Sampling) -> Tensor:

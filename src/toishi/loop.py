@@ -1,6 +1,7 @@
 """The loop: a table of contents. Each line of a step is one stage with a file of its own.
 
-    prompts -> rollout.py -> scoring.py -> algorithms/apply.py (advantages) -> packing.py + update.py -> record/
+    prompts -> sources.py (rollout.py -> scoring.py, or written.py) -> algorithms/apply.py (advantages)
+            -> packing.py + update.py -> record/
 
 Decisions:
 1. A step exists once its metrics line is written; a checkpoint is taken only after that. Killed at any moment, a run goes on
@@ -21,6 +22,7 @@ from typing import Any
 import torch
 
 from toishi.algorithms.apply import assign_advantages
+from toishi.algorithms.preference import pair_metrics
 from toishi.checkpoints import save_checkpoint
 from toishi.config import Config
 from toishi.display import Display
@@ -38,9 +40,9 @@ from toishi.record.schema import step_name
 from toishi.record.writer import RunWriter
 from toishi.resuming import reopen
 from toishi.rewards.hooks import closing, usage_of
-from toishi.rollout import sample_groups
-from toishi.scoring import Scoring, scoring_summary, usage_since
+from toishi.scoring import scoring_summary, usage_since
 from toishi.session import Session, gather, sampling_of, start
+from toishi.sources import SOURCES
 from toishi.stopping import Stopper
 from toishi.tracing.live import keep_trace, live_updates, refused_trace
 from toishi.tracked import tracking
@@ -111,7 +113,8 @@ def train_step(session: Session, display: Display) -> StepReport:
     """One step: sample, score, compare, update. Only a trace is written here; the step is not on record yet."""
     config, step = session.config, session.step + 1
     clock, used = Clock(), usage_of(session.rewards)
-    groups, rounds = sampled_and_scored(session, step, clock, display)
+    gathered = SOURCES[config.algorithm.source](session, step, clock, display)
+    groups = gathered.groups
     with clock("update"):
         groups = with_reference(session.policy, groups, session.settings)
         groups = assign_advantages(groups, config.algorithm, max_new_tokens=config.sampling.max_new_tokens)
@@ -127,31 +130,16 @@ def train_step(session: Session, display: Display) -> StepReport:
             streams = [stream for update in updates for stream in update.streams]
             gap = sampler_gap(groups, streams) or gap or measure_gap(session.policy, groups, session.settings, session.sampling)
     clock.close()
-    numbers = step_metrics(groups, updates, refill_rounds=rounds, next_prompt=session.next_prompt, gap=gap)
-    numbers |= scoring_summary(groups) | usage_since(used, session.rewards)
+    numbers = step_metrics(groups, updates, refill_rounds=gathered.refill_rounds, next_prompt=session.next_prompt, gap=gap)
+    numbers |= (
+        {"prompts/left_out": gathered.left_out}
+        | pair_metrics(groups, config.algorithm)
+        | scoring_summary(groups)
+        | usage_since(used, session.rewards)
+    )
     numbers |= timing_metrics(clock.seconds, int(numbers["tokens/sampled"] or 0))
     metrics = {**numbers, WEIGHTS_CHECKSUM: checksum}
     return StepReport(step=step, groups=groups, updates=updates, metrics=metrics, timings_s=clock.seconds)
-
-
-def sampled_and_scored(session: Session, step: int, clock: Clock, display: Display) -> tuple[tuple[Group, ...], int]:
-    """The step's groups. With refill, further prompts take the place of tied groups, up to the stated ceiling of rounds."""
-    config, train = session.config, session.config.train
-    groups: tuple[Group, ...] = ()
-    for refill in range(train.refill_rounds + 1):
-        missing = train.prompts_per_step - sum(not group.is_tied for group in groups)
-        if missing == 0:
-            return groups, refill - 1
-        with Scoring(session.rewards, config.rewards, num_groups=missing) as scoring:
-            with clock("rollout"):
-                sample_groups(
-                    session.prompts(missing), session.engine, session.sampling, seed=session.config.seed, step=step,
-                    group_size=train.group_size, first_group=len(groups), on_group=scoring.add,
-                )  # fmt: skip
-            with clock("scoring"), display.scoring() as judged:
-                groups += scoring.finish(judged)
-            clock.seconds["scoring_hidden"] += scoring.hidden_s
-    return groups, train.refill_rounds
 
 
 def refused(session: Session, groups: tuple[Group, ...], step: int, message: str) -> None:
@@ -167,7 +155,10 @@ def gap_before(session: Session, groups: tuple[Group, ...], step: int) -> tuple[
     """
     if step > 1 and not session.sampling.truncates:
         return None
-    mean, largest = measure_gap(session.policy, groups, session.settings, session.sampling)
+    found = measure_gap(session.policy, groups, session.settings, session.sampling)
+    if found is None:
+        return None
+    mean, largest = found
     limit = session.config.health.max_sampler_gap or GAP_LIMITS[session.dtype]
     if step == 1 and not mean <= limit:
         raise HealthStop(

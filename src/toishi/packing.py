@@ -61,6 +61,11 @@ class PackedRow:
         ]
         return torch.tensor(picked, dtype=dtype, device=self.input_ids_L.device)
 
+    def sampled_logprobs(self, dtype: torch.dtype) -> Tensor | None:
+        """(N,) log-probs as the sampler saw them; None where an answer was written and not sampled."""
+        known = [rollout.completion.sampled_logprobs for rollout in self.rollouts]
+        return self.stream(known, dtype) if all(known) else None
+
 
 def pack_row(rollouts: Sequence[Rollout], *, device: torch.device | str = "cpu") -> PackedRow:
     """Answers packed behind their prompts: neighbours with the same prompt share it.

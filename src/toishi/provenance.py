@@ -13,18 +13,51 @@ import hashlib
 import inspect
 import json
 import math
+import os
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict
 from datetime import date, time
 from decimal import Decimal
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from toishi.config import Config
 from toishi.errors import DataError
+from toishi.machine import Machine
+from toishi.policy.chat import Renderer
+from toishi.policy.loading import LoadedModel
 from toishi.preflight import some_rows
+from toishi.record.environment import environment
 from toishi.rewards import FunctionReward, Reward
 from toishi.tasks import Task
 from toishi.types import Prompt
+
+
+def run_record(
+    config: Config, machine: Machine, loaded: LoadedModel, renderer: Renderer, task: Task, rewards: Sequence[Reward]
+) -> dict[str, Any]:
+    """What run.json says: enough to do any step again."""
+    heldout = task.heldout_prompts()
+    counts = {"num_train": task.num_train, "num_heldout": len(heldout)}
+    return {
+        "config": config.model_dump(mode="json"),
+        "config_given": config.model_dump(mode="json", exclude_unset=True),
+        "seed": config.seed,
+        "decisions": asdict(machine),
+        "model": {
+            "source": loaded.source,
+            "fingerprint": loaded.fingerprint,
+            "parameters": sum(weight.numel() for weight in loaded.module.parameters()),
+            "trained": sum(weight.numel() for weight in loaded.module.parameters() if weight.requires_grad),
+            "architecture": type(loaded.module).__name__,
+        },
+        "task": {"name": task.name, **counts, "fingerprints": data_fingerprints(task)},
+        "rewards": reward_sources(rewards),
+        "prompt": renderer.describe(renderer.render(task.train_prompt(0))),
+        "heldout_prompt": renderer.describe(renderer.render(heldout[0])) if heldout else None,
+        "environment": environment() | {"omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "")},
+    }
 
 
 def data_fingerprints(task: Task) -> dict[str, str]:

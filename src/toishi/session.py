@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,8 +23,7 @@ from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
 from toishi.preflight import preflight
-from toishi.provenance import data_fingerprints, reward_sources
-from toishi.record.environment import environment
+from toishi.provenance import run_record
 from toishi.record.writer import RunWriter
 from toishi.recorded import require_same_base
 from toishi.rendering import refuse_long, render_all
@@ -35,6 +33,7 @@ from toishi.rewards.tokens import with_decode
 from toishi.tasks.base import Task
 from toishi.types import Prompt
 from toishi.update import UpdateSettings
+from toishi.written import look_at_rows
 
 
 @dataclass
@@ -160,14 +159,15 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     loaded = load_model(config.model, seed=config.seed)
     renderer = Renderer(loaded.tokenizer, loaded.module)
     rendered = render_all(config, materials.task, renderer, loaded.module).require()
+    notes = rendered.notes + look_at_rows(config, materials.task, renderer)
     policy = _policy(config, machine, loaded)
     plan = planned(config, policy, rendered.longest)
     plan.require()
     machine = replace(machine, micro_batch_tokens=plan.micro_batch_tokens)
-    writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials))
+    writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials.task, materials.rewards))
     learner = _at_step_0(config, machine, policy, loaded.tokenizer, renderer)
     session = _session(config, materials, learner, writer)
-    session.memory, session.notices = plan, materials.notices + rendered.notes
+    session.memory, session.notices = plan, materials.notices + notes
     return session
 
 
@@ -185,10 +185,7 @@ def able_to(config: Config, policy: Policy) -> Capabilities:
 
 
 def start_again(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any]) -> Session:
-    """A run that was stopped before its first checkpoint, from its beginning: same machine decisions, same model.
-
-    Raises ModelError when the model is not the one that the run started from.
-    """
+    """A run that was stopped before its first checkpoint, from its beginning, by the same machine decisions; or ModelError."""
     machine = Machine(**run["decisions"])
     torch.set_num_threads(machine.threads)
     loaded = load_model(config.model, seed=config.seed)
@@ -204,8 +201,8 @@ def _at_step_0(config: Config, machine: Machine, policy: Policy, tokenizer: Any,
 
 
 def _policy(config: Config, machine: Machine, loaded: LoadedModel) -> Policy:
-    checkpointing = config.train.gradient_checkpointing
-    return Policy(loaded.module, compute_dtype=machine.torch_dtype, device=machine.device, gradient_checkpointing=checkpointing)
+    again, dtype = config.train.gradient_checkpointing, machine.torch_dtype
+    return Policy(loaded.module, compute_dtype=dtype, device=machine.device, gradient_checkpointing=again)
 
 
 def restore(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any], checkpoint: Path) -> Session:
@@ -225,7 +222,7 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     Raises ModelError when the base model, where it is needed, is not the one that the run started from.
     """
     loaded = load_model(saved_model(config.model, saved.model_folder.parent), seed=config.seed)
-    masters: dict[str, torch.Tensor] | None = None
+    masters = None
     if config.algorithm.needs_reference:
         masters = {name: weight.detach().clone() for name, weight in loaded.module.named_parameters()}
         loaded = load_model(config.model, seed=config.seed)
@@ -271,30 +268,3 @@ def _session(config: Config, materials: Materials, learner: Learner, writer: Run
         heldout=tuple(heldout),
         notes=materials.notes,
     )
-
-
-def run_record(
-    config: Config, machine: Machine, loaded: LoadedModel, renderer: Renderer, materials: Materials
-) -> dict[str, Any]:
-    """What run.json says: enough to do any step again."""
-    task = materials.task
-    heldout = task.heldout_prompts()
-    counts = {"num_train": task.num_train, "num_heldout": len(heldout)}
-    return {
-        "config": config.model_dump(mode="json"),
-        "config_given": config.model_dump(mode="json", exclude_unset=True),
-        "seed": config.seed,
-        "decisions": asdict(machine),
-        "model": {
-            "source": loaded.source,
-            "fingerprint": loaded.fingerprint,
-            "parameters": sum(weight.numel() for weight in loaded.module.parameters()),
-            "trained": sum(weight.numel() for weight in loaded.module.parameters() if weight.requires_grad),
-            "architecture": type(loaded.module).__name__,
-        },
-        "task": {"name": task.name, **counts, "fingerprints": data_fingerprints(task)},
-        "rewards": reward_sources(materials.rewards),
-        "prompt": renderer.describe(renderer.render(task.train_prompt(0))),
-        "heldout_prompt": renderer.describe(renderer.render(heldout[0])) if heldout else None,
-        "environment": environment() | {"omp_wait_policy": os.environ.get("OMP_WAIT_POLICY", "")},
-    }

@@ -156,6 +156,7 @@ class Rollout:
     reward       weighted sum of its scores; None when it could not be scored (then it is outside the baseline)
     advantage    a number for the whole completion, or one number per token; None before it is computed
     ref_logprobs log-probs under the reference model (the model at step 0); None when no KL term needs them
+    policy_logprobs  log-probs under the policy before the step, where advantages are made of them and no sampler told them
     status       completed | truncated | failed; `failure` names the boundary and the message of a failure
     """
 
@@ -166,8 +167,14 @@ class Rollout:
     reward: float | None = None
     advantage: float | tuple[float, ...] | None = None
     ref_logprobs: tuple[float, ...] | None = None
+    policy_logprobs: tuple[float, ...] | None = None
     status: RolloutStatus = "completed"
     failure: str = ""
+
+    @property
+    def own_logprobs(self) -> tuple[float, ...]:
+        """Log-probs under the policy before the step: as sampled, or `policy_logprobs`; empty where neither is known."""
+        return self.completion.sampled_logprobs or self.policy_logprobs or ()
 
     @property
     def advantage_per_token(self) -> tuple[float, ...]:

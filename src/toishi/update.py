@@ -52,14 +52,15 @@ SKIPPED = {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/ski
 
 
 def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
-    """The groups with log-probs under the model of step 0, when the algorithm has a KL term."""
+    """The groups with log-probs under the model of step 0, where KL or advantages need them, and the policy's, if unknown."""
     if not settings.algorithm.needs_reference:
         return tuple(groups)
-    found = reference_logprobs(policy, [rollout for group in groups for rollout in group.rollouts], settings)
-    return tuple(
-        replace(group, rollouts=tuple(replace(rollout, ref_logprobs=found[rollout.id]) for rollout in group.rollouts))
-        for group in groups
-    )
+    everyone = [rollout for group in groups for rollout in group.rollouts]
+    found = reference_logprobs(policy, everyone, settings)
+    unknown = [one for one in everyone if settings.algorithm.needs_log_ratio and not one.completion.sampled_logprobs]
+    own = _logprobs(policy, unknown, settings)
+    known = {one.id: replace(one, ref_logprobs=found[one.id], policy_logprobs=own.get(one.id)) for one in everyone}
+    return tuple(replace(group, rollouts=tuple(known[one.id] for one in group.rollouts)) for group in groups)
 
 
 @torch.no_grad()
@@ -197,7 +198,7 @@ def _backward(
         num_sequences=counts.num_sequences,
         max_length=settings.max_new_tokens,
         ref_logprobs_N=ref_logprobs_N,
-        sampled_logprobs_N=row.stream((r.completion.sampled_logprobs for r in row.rollouts), dtype),
+        sampled_logprobs_N=row.sampled_logprobs(dtype),
     )
     loss = float(objective.loss.detach())
     if loss != loss or abs(loss) == float("inf"):

@@ -56,7 +56,7 @@ def changes_of(step: RecordedStep, seed: int) -> Iterator[Change]:
     for number in range(CHANGES):
         picked = rng.sample(members, rng.randint(1, 3))
         drop = [picked.pop()] if number == 4 and len(picked) > 1 and not step.settings.algorithm.moves_without_advantage else []
-        scores = {member: round(rng.random(), 2) for member in picked}
+        scores: dict[int | str | tuple[str, int], float] = {member: round(rng.random(), 2) for member in picked}
         yield change_of(scores, drop, {"algorithm.scale": "none"} if number == 5 else None)
 
 

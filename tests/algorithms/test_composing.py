@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tests.algorithms.toy import PROMPT, changed, completion
+from tests.algorithms.toy import PROMPT, changed, completion, informed
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.composing import composed, noise_note
 from toishi.algorithms.rows import ROWS, Algorithm, algorithm
@@ -307,7 +307,7 @@ def test_a_failed_member_is_as_if_it_had_not_been_sampled(row: Algorithm, failur
     rest = [rollout for rollout in broken.rollouts if rollout.id.member != 2]
     pairs = zip(whole.rollouts, rest, strict=True)
     whole = replace(whole, rollouts=tuple(replace(mine, completion=same.completion) for mine, same in pairs))
-    others = scored(COMPOSED, *OTHER, index=1)
+    broken, whole, others = informed([broken, whole, scored(COMPOSED, *OTHER, index=1)])
     one = assign_advantages([broken, others], row, max_new_tokens=8)
     other = assign_advantages([whole, others], row, max_new_tokens=8)
     assert not any(one[0].rollouts[2].advantage_per_token)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections.abc import Sequence
+from dataclasses import replace
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
-from tests.algorithms.toy import changed, group, loss_of
+from tests.algorithms.toy import changed, group, informed, loss_of
 from toishi.algorithms.apply import assign_advantages, counted
 from toishi.algorithms.rows import ROWS, Algorithm, algorithm
 from toishi.types import Group, Rollout
@@ -47,7 +48,7 @@ def steps(draw: st.DrawFn) -> list[Group]:
         answers = draw(st.lists(answer, min_size=2, max_size=4))
         rewards = draw(st.lists(st.sampled_from(LEVELS), min_size=len(answers), max_size=len(answers)))
         groups.append(group(rewards, answers, index=index))
-    return groups
+    return informed(groups)
 
 
 def step_gradient(row: Algorithm, groups: Sequence[Group], split: Sequence[int] = ()) -> Tensor:
@@ -89,11 +90,20 @@ def test_micro_batch_split(row: Algorithm, step: list[Group], split: list[int]) 
     assert_same(step_gradient(row, step, range(1, 12)), whole)
 
 
+def untied(step: Sequence[Group]) -> list[Group]:
+    """A preference loss takes the first of several best and of several worst answers: here there is one of each."""
+    return [
+        replace(g, rollouts=tuple(replace(m, reward=m.reward + 0.01 * m.id.member) for m in g.rollouts if m.reward is not None))
+        for g in step
+    ]
+
+
 @pytest.mark.parametrize("name", NAMES)
 @given(step=steps(), seed=st.integers(0, 999))
 @settings(max_examples=15, deadline=None)
 def test_order_of_siblings_and_of_groups(name: str, step: list[Group], seed: int) -> None:
     shuffle = random.Random(seed)
+    step = untied(step) if ROWS[name].credit == "preference" else step
     groups = [Group(prompt=g.prompt, rollouts=tuple(shuffle.sample(g.rollouts, len(g.rollouts)))) for g in step]
     shuffle.shuffle(groups)
     assert_same(step_gradient(algorithm(name), groups), step_gradient(algorithm(name), step))
@@ -111,7 +121,10 @@ def test_reward_shift_under_a_centred_baseline(name: str, step: list[Group], shi
 
 
 def test_rows_without_a_centred_baseline_are_known() -> None:
-    assert set(NAMES) - set(CENTRED) == {"reinforce", "maxrl", "raft", "raft_pp", "reinforce_rej", "entropy_only"}
+    assert set(NAMES) - set(CENTRED) == {
+        *("reinforce", "maxrl", "raft", "raft_pp", "reinforce_rej", "entropy_only"),
+        *("sft", "dft", "unlikelihood", "dpo", "ipo", "dpo_online"),
+    }
 
 
 @pytest.mark.parametrize("name", [*CENTRED, "maxrl"])
@@ -131,7 +144,7 @@ def test_a_larger_group_beside_it_changes_no_advantage(name: str, step: list[Gro
     """The padding of the reward table is irrelevant to rows that look at one group only."""
     row = algorithm(name)
     alone = assign_advantages(step, row, max_new_tokens=MAX_LENGTH)
-    beside = assign_advantages([*step, group([1.0, 0.0] * 4, index=9)], row, max_new_tokens=MAX_LENGTH)
+    beside = assign_advantages([*step, *informed([group([1.0, 0.0] * 4, index=9)])], row, max_new_tokens=MAX_LENGTH)
     assert [g.rollouts for g in beside[:-1]] == [g.rollouts for g in alone]
 
 

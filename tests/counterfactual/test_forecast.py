@@ -180,7 +180,7 @@ def test_no_change_is_what_was_measured() -> None:
 
 def test_nothing_to_learn_moves_nothing() -> None:
     groups = groups_of("grpo")
-    flat = {f"right:{each.id.member}": 0.5 for each in groups[0].rollouts}
+    flat: dict[int | str | tuple[str, int], float] = {f"right:{each.id.member}": 0.5 for each in groups[0].rollouts}
     learner, chosen = start("sgd", 1e-4, "grpo", 0.5)
     done = explain(learner, groups[:1], chosen)
     measured = Measured.of(done.influence, done.arrays)

@@ -164,3 +164,13 @@ def test_wrong_options_are_refused(options: dict[str, Any], message: str) -> Non
 def test_an_unknown_task_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"there is no task 'flie'; did you mean 'file'"):
         build_task(TaskConfig(name="flie"), seed=0)
+
+
+def test_written_is_a_task_option_of_sums() -> None:
+    from toishi.tasks.sums import Sums
+
+    task = Sums(written=True).build(seed=0)
+    for index in range(50):
+        columns = task.train_prompt(index).columns
+        assert columns["completion"] == columns["chosen"] == str(columns["answer"])
+        assert 1 <= abs(int(columns["rejected"]) - columns["answer"]) <= 9

@@ -23,6 +23,7 @@ from toishi.policy.policy import Policy
 from toishi.record.influence import Arrays, Influence
 from toishi.session import Learner
 from toishi.tracing.influence.account import Scene, measure
+from toishi.tracing.influence.rows import token_pushes
 from toishi.tracing.matrices import MatrixObserver
 from toishi.tracing.watched import Watched
 from toishi.types import Completion, Group, Prompt, Rollout, RolloutId, Score
@@ -169,11 +170,31 @@ def test_products_are_those_of_whole_gradients(family: str) -> None:
     assert done.influence.sum_error < (1e-10 if family == "gpt2" else 1e-6)  # the others' norms are float32 inside
 
 
-@pytest.mark.parametrize("row", ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "reinforce"])
-def test_the_texts_gradients_add_up_to_the_updates(row: str) -> None:
+def signed(surrogate: str) -> Algorithm:
+    """A surrogate whose weight depends on the token, with advantages of both signs."""
+    return algorithm("grpo").model_copy(update={"surrogate": surrogate})
+
+
+@pytest.mark.parametrize(
+    "row",
+    ["grpo", "dapo", "dr_grpo", "gspo", "cispo", "rloo", "reinforce", signed("dynamic"), signed("unlikelihood")],
+    ids=lambda row: row if isinstance(row, str) else row.surrogate,
+)
+def test_the_texts_gradients_add_up_to_the_updates(row: str | Algorithm) -> None:
     done = explained("sgd", row)
     assert done.influence.sum_error < 1e-9
     assert done.influence.norm_from_products == pytest.approx(done.influence.gradient_norm, rel=1e-9)
+
+
+def test_answers_that_no_sampler_drew_push_like_others() -> None:
+    groups, chosen = groups_of(), settings("grpo")
+    written = tuple(replace(each, rollouts=tuple(map(unsampled, each.rollouts))) for each in groups)
+    before = {r.id: (-1.5,) * r.completion.num_tokens for each in groups for r in each.rollouts}
+    assert token_pushes(written, chosen, before) == token_pushes(groups, chosen, before)
+
+
+def unsampled(rollout: Rollout) -> Rollout:
+    return replace(rollout, completion=replace(rollout.completion, sampled_logprobs=()))
 
 
 def test_terms_without_an_advantage_are_a_row_of_their_own() -> None:

@@ -16,6 +16,7 @@ from toishi.algorithms.composing import noise_note
 from toishi.algorithms.credit import CREDITS, table, valid_table
 from toishi.algorithms.filters import FILTERS, Advantage
 from toishi.algorithms.objective import Objective, token_objective
+from toishi.algorithms.preference import pair_members
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import Shaped, counts, shaped
 from toishi.errors import RewardError
@@ -62,7 +63,8 @@ def assign_advantages(groups: Sequence[Group], row: Algorithm, *, max_new_tokens
 def counted(groups: Sequence[Group], row: Algorithm) -> tuple[Rollout, ...]:
     """The rollouts that the loss averages over: those whose tokens and sequences the denominators count.
 
-    These are the members of kept groups inside the effective mask; with filter 'keep_best' only the kept answers.
+    These are the members of kept groups inside the effective mask; with filter 'keep_best' only the kept answers, with
+    credit 'preference' the two that are compared.
     A counted rollout may have advantage 0. Call it with the groups that `assign_advantages` returned.
     """
     return tuple(
@@ -70,8 +72,14 @@ def counted(groups: Sequence[Group], row: Algorithm) -> tuple[Rollout, ...]:
         for group in groups
         if group.baseline is None or group.baseline.kept
         for rollout in group.rollouts
-        if counts(rollout, row) and not (row.filter == "keep_best" and rollout.advantage == 0)
+        if counts(rollout, row) and _averaged(rollout, group, row)
     )
+
+
+def _averaged(rollout: Rollout, group: Group, row: Algorithm) -> bool:
+    if row.filter == "keep_best" and rollout.advantage == 0:
+        return False
+    return row.credit != "preference" or group.rollouts.index(rollout) in pair_members(group, row)
 
 
 def _baselines(shaped_groups: Sequence[Sequence[Shaped]], row: Algorithm) -> list[GroupBaseline]:

@@ -17,6 +17,7 @@ import torch
 from torch import Tensor
 
 from toishi.algorithms.filters import Advantage
+from toishi.algorithms.preference import pair_advantages
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import Shaped
 from toishi.errors import RewardError
@@ -52,6 +53,11 @@ def to_go(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
         [tuple(difference_PGT[p, g, : len(answer.loss_mask_T)].tolist()) for g, answer in enumerate(group)]
         for p, group in enumerate(groups)
     ]
+
+
+def of_pairs(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
+    """The best and the worst answer of each group, as a preference loss compares them."""
+    return [list(pair_advantages(group, row)) for group in groups]
 
 
 def of_the_sum(groups: ShapedGroups, row: Algorithm) -> Tensor:
@@ -109,6 +115,7 @@ COMBINES: Mapping[str, Callable[[ShapedGroups, Algorithm], Tensor]] = {
 CREDITS: Mapping[str, Callable[[ShapedGroups, Algorithm], list[list[Advantage]]]] = {
     "sequence": whole_answer,
     "reward_to_go": to_go,
+    "preference": of_pairs,
 }
 
 

@@ -9,16 +9,16 @@ Decisions:
 3. Rows that learn from comparisons say so (`needs_group`), so that a group of one is refused before training.
 4. A sequence-level ratio makes one loss per sequence and repeats it on its tokens; the mean over the tokens gives it back,
    so `rloo` and `gspo` reduce by `sequence_mean_token_mean`.
-5. Choices that would contradict or silently undo one another are refused here (`_consistent`), with the remedy.
+5. Choices that would contradict or silently undo one another are refused (`contradictions.py`), with the remedy.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
+from toishi.algorithms.contradictions import CONTRADICTIONS
 from toishi.errors import ConfigError, nearest
 
 RewardMap = Literal["identity", "plus_minus"]
@@ -27,7 +27,8 @@ Baseline = Literal["none", "batch_mean", "group_mean", "leave_one_out"]
 Scale = Literal["none", "group_std", "batch_std", "group_mean"]
 Filter = Literal["none", "drop_tied", "drop_all_wrong", "keep_best", "keep_positive"]
 RatioLevel = Literal["token", "sequence_mean", "sequence_sum"]
-Surrogate = Literal["score_function", "clipped", "dual_clip", "stop_gradient"]
+Source = Literal["sampled", "written", "written_pairs"]
+Surrogate = Literal["score_function", "clipped", "dual_clip", "stop_gradient", "dynamic", "unlikelihood"]
 Reduction = Literal["token_mean", "sequence_mean_token_mean", "sequence_sum", "constant_length"]
 Kl = Literal["none", "k1_in_reward", "k2", "k3", "ratio_k3"]
 Truncation = Literal["keep", "mask", "soft_penalty"]
@@ -40,6 +41,11 @@ class Algorithm(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
 
     name: str = Field(description="the row that it started from")
+    source: Source = Field(
+        default="sampled",
+        description="whose answers teach: sampled from the policy and scored; 'written' in the task's rows (SFT), one each; "
+        "'written_pairs': a chosen and a rejected one (DPO). See `answers` for their columns",
+    )
     reward_map: RewardMap = Field(default="identity", description="plus_minus: r -> 2r - 1, for rewards in [0, 1]")
     combine: Combine = Field(
         default="sum",
@@ -54,8 +60,15 @@ class Algorithm(BaseModel):
     std_ddof: Literal[0, 1] = Field(default=1, description="1 = sample, 0 = population standard deviation")
     std_epsilon: float = Field(default=1e-4, ge=0, description="added to the divisor")
     filter: Filter = Field(default="none", description="which groups or rollouts teach")
-    credit: Literal["sequence", "reward_to_go"] = Field(
-        default="sequence", description="one number per answer, or per token the sum of what comes at and after it"
+    credit: Literal["sequence", "reward_to_go", "preference"] = Field(
+        default="sequence",
+        description="one number per answer; per token the sum of what comes at and after it; or from the best and the worst "
+        "answer of a group, compared with the reference model (DPO)",
+    )
+    preference: Literal["sigmoid", "ipo"] = Field(default="sigmoid", description="credit 'preference': the loss of a pair")
+    beta: float = Field(default=0.1, gt=0, description="credit 'preference': how dear it is to leave the reference model")
+    label_smoothing: float = Field(
+        default=0.0, ge=0, lt=0.5, description="preference 'sigmoid': probability that a pair is the wrong way round"
     )
     ratio_level: RatioLevel = Field(default="token", description="the importance ratio is a token's or its whole answer's")
     surrogate: Surrogate = Field(default="clipped", description="how ratio and advantage make a token's loss")
@@ -77,19 +90,31 @@ class Algorithm(BaseModel):
     )
 
     @property
+    def answers_per_prompt(self) -> int | None:
+        """How many answers a row of the data gives; None where they are sampled, as many as one likes."""
+        return {"sampled": None, "written": 1, "written_pairs": 2}[self.source]
+
+    @property
     def needs_group(self) -> bool:
         """Learns by comparing siblings: a group of one carries no signal, or is dropped as tied."""
         compares = self.baseline in ("group_mean", "leave_one_out") or self.scale in ("group_std", "group_mean")
+        compares = compares or self.credit == "preference"
         return self.policy_term and (compares or self.filter == "drop_tied")
 
     @property
+    def needs_log_ratio(self) -> bool:
+        """Advantages are made of log-probs under the policy and under the reference model."""
+        return self.credit == "preference"
+
+    @property
     def needs_reference(self) -> bool:
-        return self.kl != "none" and self.kl_coef > 0
+        return (self.kl != "none" and self.kl_coef > 0) or self.needs_log_ratio
 
     @property
     def moves_without_advantage(self) -> bool:
         """Tokens with advantage 0 still get a gradient (KL or entropy term in the loss)."""
-        return (self.needs_reference and self.kl != "k1_in_reward") or self.entropy_coef != 0
+        in_loss = self.kl not in ("none", "k1_in_reward") and self.kl_coef > 0
+        return in_loss or self.entropy_coef != 0
 
     @field_validator("std_ddof", mode="before")
     @classmethod
@@ -100,88 +125,15 @@ class Algorithm(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Algorithm:
-        for refused, why in _CONTRADICTIONS:
+        for refused, why in CONTRADICTIONS:
             if refused(self):
                 raise ValueError(why.format(row=self))
         return self
 
 
-_NORMALISES = "combine 'normalise_each' (GDPO) compares each reward inside its group: "
-_CONTRADICTIONS: tuple[tuple[Callable[[Algorithm], bool], str], ...] = (
-    (
-        lambda row: row.kl == "none" and row.kl_coef > 0,
-        "kl_coef={row.kl_coef} has no effect while kl is 'none'; choose k2, k3, ratio_k3 or k1_in_reward",
-    ),
-    (
-        lambda row: not row.policy_term and row.kl == "k1_in_reward" and row.kl_coef > 0,
-        "kl 'k1_in_reward' acts through the rewards, which policy_term=false leaves out of the loss: it would have no effect; "
-        "choose k2, k3 or ratio_k3",
-    ),
-    (
-        lambda row: row.truncation == "soft_penalty" and row.soft_penalty_tokens == 0,
-        "truncation 'soft_penalty' needs soft_penalty_tokens, the length of the ramp before the token limit",
-    ),
-    (
-        lambda row: row.truncation != "soft_penalty" and row.soft_penalty_tokens > 0,
-        "soft_penalty_tokens={row.soft_penalty_tokens} has no effect unless truncation is 'soft_penalty'",
-    ),
-    (
-        lambda row: row.scale == "group_mean" and row.baseline != "group_mean",
-        "scale 'group_mean' (MaxRL) divides the distance from the group mean: baseline must be 'group_mean'",
-    ),
-    (
-        lambda row: (
-            row.scale == "group_mean"
-            and (
-                row.reward_map == "plus_minus"
-                or row.truncation == "soft_penalty"
-                or (row.kl == "k1_in_reward" and row.kl_coef > 0)
-            )
-        ),
-        "scale 'group_mean' (MaxRL) needs rewards >= 0: reward_map 'plus_minus', truncation 'soft_penalty' and "
-        "kl 'k1_in_reward' make them negative; choose another scale, or k2, k3 or ratio_k3",
-    ),
-    (
-        lambda row: row.scale == "group_std" and row.baseline not in ("group_mean", "leave_one_out"),
-        "scale 'group_std' with baseline '{row.baseline}' divides rewards that are not centred in their group by its spread, "
-        "which is near 0 for a nearly tied group; choose baseline 'group_mean' or 'leave_one_out', or scale 'batch_std'",
-    ),
-    (
-        lambda row: row.scale == "batch_std" and row.baseline == "none",
-        "scale 'batch_std' with baseline 'none' divides rewards that are not centred by their spread, which is near 0 when "
-        "nearly all are equal; choose a baseline",
-    ),
-    (
-        lambda row: row.filter == "keep_best" and (row.baseline != "none" or row.scale != "none"),
-        "filter 'keep_best' gives the best answers advantage 1 and the others 0, so baseline '{row.baseline}' and scale "
-        "'{row.scale}' would have no effect; set both to 'none'",
-    ),
-    *(
-        (lambda row, refused=refused: row.combine == "normalise_each" and refused(row), _NORMALISES + why)
-        for refused, why in (
-            (
-                lambda row: row.baseline not in ("group_mean", "leave_one_out") or row.scale not in ("none", "group_std"),
-                "baseline must be 'group_mean' or 'leave_one_out' and scale 'group_std' or 'none', got '{row.baseline}' and "
-                "'{row.scale}'",
-            ),
-            (
-                lambda row: row.reward_map != "identity" or row.truncation == "soft_penalty",
-                "reward_map '{row.reward_map}' and truncation '{row.truncation}' act on a sum that is never made; leave them "
-                "out (a length penalty can be a reward of its own)",
-            ),
-            (
-                lambda row: row.credit != "sequence" or row.statistics_over != "rollouts",
-                "credit must be 'sequence' and statistics_over 'rollouts'",
-            ),
-            (
-                lambda row: row.kl == "k1_in_reward" and row.kl_coef > 0,
-                "kl 'k1_in_reward' is part of no reward; choose k2, k3 or ratio_k3",
-            ),
-        )
-    ),
-)
-"""(what is refused, why and the remedy)."""
-
+_PAIRS: dict[str, Any] = {
+    "baseline": "none", "credit": "preference", "surrogate": "score_function", "reduction": "sequence_sum",
+}  # fmt: skip
 
 ROWS: dict[str, Algorithm] = {
     row.name: row
@@ -227,6 +179,12 @@ ROWS: dict[str, Algorithm] = {
             filter="drop_tied",
             reduction="sequence_mean_token_mean",
         ),
+        Algorithm(name="sft", source="written", baseline="none", surrogate="score_function"),
+        Algorithm(name="dft", source="written", baseline="none", surrogate="dynamic"),
+        Algorithm(name="unlikelihood", source="written", baseline="none", surrogate="unlikelihood"),
+        Algorithm(name="dpo", source="written_pairs", **_PAIRS),
+        Algorithm(name="ipo", source="written_pairs", preference="ipo", **_PAIRS),
+        Algorithm(name="dpo_online", filter="drop_tied", **_PAIRS),
         Algorithm(name="entropy_only", policy_term=False, baseline="none", entropy_coef=1e-3, surrogate="score_function"),
     )
 }

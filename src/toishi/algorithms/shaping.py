@@ -33,6 +33,7 @@ class Shaped:
     parts         by reward, its weight and what it says of the whole answer: the contribution divided by the weight, so that a
                   cap or a closed gate is in it; rewards of weight 0 are not here
     kl_penalty_T  kl_coef · (logprob_sampled - logprob_ref) for each token, to be subtracted; empty without KL in the reward
+    log_ratio_T   log π - log π_ref of each token with loss, 0 elsewhere; empty where no advantage is made of it
     loss_mask_T   1 for tokens with loss
     """
 
@@ -42,6 +43,7 @@ class Shaped:
     steps: tuple[tuple[float, int], ...] = ()
     parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kl_penalty_T: tuple[float, ...] = ()
+    log_ratio_T: tuple[float, ...] = ()
 
     @property
     def num_tokens(self) -> int:
@@ -82,8 +84,9 @@ def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
     _refuse_non_finite(rollout, [outcome, *(reward for reward, _ in steps)])
     penalty_T = _kl_penalty(rollout, row)
     return Shaped(
-        counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, parts=_parts(rollout), kl_penalty_T=penalty_T
-    )
+        counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, parts=_parts(rollout), kl_penalty_T=penalty_T,
+        log_ratio_T=_log_ratio(rollout) if row.needs_log_ratio else (),
+    )  # fmt: skip
 
 
 def soft_overlong_penalty(length: int, limit: int, ramp: int) -> float:
@@ -136,6 +139,13 @@ def _kl_penalty(rollout: Rollout, row: Algorithm) -> tuple[float, ...]:
         raise ValueError(f"rollout {rollout.id}: kl 'k1_in_reward' needs ref_logprobs, log-probs under the reference model")
     streams = zip(completion.sampled_logprobs, rollout.ref_logprobs, completion.loss_mask, strict=True)
     return tuple(row.kl_coef * (sampled - ref) * mask for sampled, ref, mask in streams)
+
+
+def _log_ratio(rollout: Rollout) -> tuple[float, ...]:
+    own, reference = rollout.own_logprobs, rollout.ref_logprobs
+    if not own or reference is None:
+        raise ValueError(f"rollout {rollout.id}: its advantage needs log-probs under the policy and the reference model")
+    return tuple((one - ref) * mask for one, ref, mask in zip(own, reference, rollout.completion.loss_mask, strict=True))
 
 
 def _refuse_non_finite(rollout: Rollout, numbers: list[float]) -> None:

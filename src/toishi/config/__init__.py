@@ -2,6 +2,7 @@
 
 from toishi.config.reading import load_config, parse_override
 from toishi.config.sections import (
+    AnswersConfig,
     CheckpointConfig,
     Config,
     EvaluationConfig,
@@ -19,6 +20,7 @@ from toishi.config.sections import (
 )
 
 __all__ = [
+    "AnswersConfig",
     "CheckpointConfig",
     "Config",
     "EvaluationConfig",

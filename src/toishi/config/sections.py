@@ -75,6 +75,20 @@ class TaskConfig(OpenSection):
     )
 
 
+class AnswersConfig(Section):
+    """Answers that stand in the task's rows, where `algorithm.source` takes them from there (SFT, DPO)."""
+
+    column: Text = Field(default="completion", description="source 'written': text, a number, or the chat turns that follow")
+    chosen: Text = Field(default="chosen", description="source 'written_pairs': the better answer")
+    rejected: Text = Field(default="rejected", description="source 'written_pairs': the worse one")
+    value: Text | None = Field(
+        default=None, description="source 'written': column of what an answer is worth; null = 1. Below 0: not to be said"
+    )
+    too_long: Literal["refuse", "leave_out"] = Field(
+        default="refuse", description="answers above sampling.max_new_tokens; never cut. leave_out: passed over and counted"
+    )
+
+
 class RewardConfig(Term):
     """What judges answers: a reward's name, how it enters the sum, and that reward's options."""
 
@@ -211,6 +225,7 @@ class Config(Section):
     seed: int = Field(default=0, ge=0, lt=2**63, description="every random number of the run is derived from it")
     model: ModelConfig = ModelConfig()
     task: TaskConfig = TaskConfig()
+    answers: AnswersConfig = AnswersConfig()
     rewards: Listed[RewardConfig] = Field(default=(RewardConfig(name="number"),), description="summed by weight, parts kept")
     algorithm: Algorithm = Field(default_factory=lambda: algorithm("grpo"), description="a row by name, or a row with changes")
     sampling: SamplingConfig = SamplingConfig()
@@ -238,6 +253,23 @@ class Config(Section):
             raise ValueError(
                 f"algorithm '{row.name}' compares answers to the same prompt (baseline {row.baseline}, scale {row.scale}): "
                 f"train.group_size must be at least 2, got {train.group_size}"
+            )
+        given = row.answers_per_prompt
+        if given is not None and train.group_size != given:
+            raise ValueError(
+                f"algorithm '{row.name}' takes {given} written answer{'s'[: given - 1]} to a prompt (source {row.source}): "
+                f"train.group_size must be {given}, got {train.group_size}"
+            )
+        if given is not None and train.refill_rounds:
+            raise ValueError("train.refill_rounds samples further prompts, and written answers are not sampled; set it to 0")
+        if given is not None and sampling.temperature != 1:
+            raise ValueError(
+                f"sampling.temperature={sampling.temperature:g} would divide the logits of written answers too; set it to 1"
+            )
+        if row.credit == "preference" and train.inner_epochs * train.minibatches > 1:
+            raise ValueError(
+                f"credit 'preference' takes its advantages at the weights before the update, so a step has one: set "
+                f"train.inner_epochs and train.minibatches to 1, got {train.inner_epochs} and {train.minibatches}"
             )
         if train.minibatches > train.prompts_per_step:
             raise ValueError(

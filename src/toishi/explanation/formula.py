@@ -22,6 +22,12 @@ _SUBTRACTED = {
     "batch_mean": "mean of the step",
 }
 _DIVISORS = {"none": "", "group_std": "std", "batch_std": "std of the step", "group_mean": "mean"}
+_PREFERENCES = {
+    "sigmoid": "advantage = ±2·{beta}·{pull}, + for the best answer and - for the worst; "
+    "h = {beta}·(their difference of log p/p_ref)",
+    "ipo": "advantage = ±4·(1/(2·{beta}) - d)/tokens, + for the best answer and - for the worst; "
+    "d = their difference of mean log p/p_ref",
+}
 _AGREES = 1e-6
 
 
@@ -40,6 +46,10 @@ def formula(row: Algorithm) -> str:
         return "advantages are not used: only the entropy and KL terms teach"
     if row.filter == "keep_best":
         return "advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others"
+    if row.credit == "preference":
+        return _PREFERENCES[row.preference].format(
+            beta=f"{row.beta:g}", pull=f"(σ(-h) - {row.label_smoothing:g})" if row.label_smoothing else "σ(-h)"
+        )
     if row.combine == "normalise_each":
         each = _expression(row, "value", _SUBTRACTED[row.baseline], _DIVISORS[row.scale])
         each = f"({each})" if row.scale == "none" else each

@@ -119,6 +119,40 @@ def stop_gradient(
     return -weight_N * advantages_N * logprobs_N, _codes(ratio_N < 1 - clip_low, ratio_N > 1 + clip_high)
 
 
+def dynamic(
+    logprobs_N: Tensor, ratio_N: Tensor, advantages_N: Tensor, clip_low: float, clip_high: float, dual_clip: float
+) -> tuple[Tensor, Tensor]:
+    """`-A · sg(p) · log p`, p the token's probability: DFT (arXiv 2508.05629). Tokens that the model finds unlikely pull less.
+
+    >>> logprobs = torch.tensor([0.5]).log()
+    >>> loss, clip = dynamic(logprobs, torch.ones(1), torch.tensor([2.0]), 0.2, 0.2, 3.0)
+    >>> round(loss.item(), 4), clip.tolist()
+    (0.6931, [0])
+    """
+    return -advantages_N * logprobs_N.detach().exp() * logprobs_N, torch.zeros_like(advantages_N, dtype=torch.int8)
+
+
+def unlikelihood(
+    logprobs_N: Tensor, ratio_N: Tensor, advantages_N: Tensor, clip_low: float, clip_high: float, dual_clip: float
+) -> tuple[Tensor, Tensor]:
+    """`-A · log p` for A >= 0, `-|A| · log(1 - p)` for A < 0 (arXiv 1908.04319): unlike A · log p, bounded below as p falls.
+
+    p is held below 1 - 1e-6, where the second has its pole; d loss / d log p of it is |A| p / (1 - p).
+
+    >>> logprobs = torch.tensor([0.25, 0.25]).log()
+    >>> loss, clip = unlikelihood(logprobs, torch.ones(2), torch.tensor([1.0, -1.0]), 0.2, 0.2, 3.0)
+    >>> [round(value, 4) for value in loss.tolist()], clip.tolist()
+    ([1.3863, 0.2877], [0, 0])
+    """
+    log_rest_N = torch.log(-torch.expm1(logprobs_N.clamp(max=-LEAST_REST)))
+    loss_N = torch.where(advantages_N < 0, advantages_N * log_rest_N, -advantages_N * logprobs_N)
+    return loss_N, torch.zeros_like(advantages_N, dtype=torch.int8)
+
+
+LEAST_REST = 1e-6
+"""What is left of the probability at least, where 1 - p is divided by."""
+
+
 def _exp(log_ratio: Tensor) -> Tensor:
     return log_ratio.clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
@@ -132,4 +166,6 @@ SURROGATES: Mapping[str, Callable[[Tensor, Tensor, Tensor, float, float, float],
     "clipped": clipped,
     "dual_clip": dual_clip,
     "stop_gradient": stop_gradient,
+    "dynamic": dynamic,
+    "unlikelihood": unlikelihood,
 }

@@ -21,7 +21,8 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from toishi.errors import DataError, ModelError
-from toishi.types import Message, Prompt
+from toishi.policy.conversation import spoken
+from toishi.types import Completion, Message, Prompt
 
 _MARK = "toishimark"
 _SYSTEM: Message = {"role": "system", "content": "Be brief."}
@@ -75,6 +76,29 @@ class Renderer:
         """A written answer as the model would have sampled it: its tokens and the one that ends a turn."""
         ends = (_turn_end_id(self._tokenizer), self._tokenizer.eos_token_id, self.stop_ids[0])
         return (*_encode(self._tokenizer, text), next(int(token) for token in ends if token is not None))
+
+    def written(self, prompt: Prompt, answer: str | Sequence[Message]) -> Completion:
+        """An answer that someone wrote to a rendered prompt: text, or the turns that follow the prompt, of which the
+        assistant's have loss. It ends with the token that ends a turn, which has loss too.
+
+        Raises DataError for an empty answer, ModelError when the template does not tell which tokens the assistant said.
+        """
+        turns: Sequence[Message] = [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
+        text = next((turn["content"] for turn in reversed(turns) if turn["role"] == "assistant"), "")
+        if not text.strip():
+            raise DataError(f"row {prompt.id}: its written answer is empty. Fill it or remove the row")
+        if prompt.messages is None:
+            token_ids = self.answer_ids(text)
+            mask = (1,) * len(token_ids)
+        else:
+            token_ids, mask = spoken(
+                self._tokenizer, prompt.messages, turns, prompt_ids=prompt.token_ids, stop_ids=self.stop_ids, name=prompt.id
+            )
+            ending = () if token_ids[-1] in self.stop_ids else self.answer_ids("")
+            token_ids, mask = token_ids + ending, mask + (1,) * len(ending)
+        return Completion(
+            token_ids=token_ids, loss_mask=mask, sampled_logprobs=(), entropies=(), text=text, finish_reason="stop"
+        )
 
     def bos_count(self, token_ids: Sequence[int]) -> int:
         """How many BOS tokens stand at the very front. (Some models use the same token inside, to open every turn.)"""

@@ -4,7 +4,7 @@ Decisions:
 1. A rollout that took part in no update still gets one row in `tokens/` (update null): every rollout's tokens are on
    record, so that any step can be done again without sampling.
 2. `gold` and the data row's other columns are JSON. What JSON cannot hold comes back as its text.
-3. The reference log-probs are stored once: a rollout's and its streams' are the same numbers.
+3. The reference log-probs are stored once: a rollout's and its streams' are the same numbers. So are those of the policy.
 """
 
 from __future__ import annotations
@@ -141,7 +141,7 @@ def _sampled_cells(rollout: Rollout, token_texts: TokenTexts | None) -> Row:
         "ref_logprob": None if rollout.ref_logprobs is None else list(rollout.ref_logprobs),
     }
     _check_lengths(rollout.id, cells, completion.num_tokens)
-    return cells | dict.fromkeys(_STREAMS)
+    return cells | dict.fromkeys(_STREAMS) | {"old_logprob": list(rollout.policy_logprobs or ()) or None}
 
 
 def _update_cells(index: int, streams: TokenStreams, rollout: Rollout) -> Row:
@@ -233,6 +233,7 @@ def _rollout(row: Row, tokens: Row) -> Rollout:
         reward=row["reward"],
         advantage=advantage,
         ref_logprobs=None if tokens["ref_logprob"] is None else tuple(tokens["ref_logprob"]),
+        policy_logprobs=None if tokens["sampled_logprob"] or not tokens["old_logprob"] else tuple(tokens["old_logprob"]),
         status=row["status"],
         failure=row["failure"],
     )

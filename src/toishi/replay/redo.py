@@ -145,8 +145,12 @@ def redo(learner: Learner, recorded: StepReport, updating: Updating = plain_upda
 
 def as_scored(group: Group) -> Group:
     """The group as it stood after scoring: rewards formed again from the scores, nothing later."""
-    rollouts = tuple(replace(rollout, reward=_reward(rollout), advantage=None, ref_logprobs=None) for rollout in group.rollouts)
+    rollouts = tuple(_as_scored(rollout) for rollout in group.rollouts)
     return replace(group, rollouts=rollouts, baseline=None)
+
+
+def _as_scored(rollout: Rollout) -> Rollout:
+    return replace(rollout, reward=_reward(rollout), advantage=None, ref_logprobs=None, policy_logprobs=None)
 
 
 def _reward(rollout: Rollout) -> float | None:

@@ -23,6 +23,7 @@ from toishi.types import Prompt
 class _Columns:
     """Options that both tasks share.
 
+    conversation_column  a column of whole chats: their first turns are the prompt, the rest the written answer (SFT)
     heldout  rows set aside (an order fixed by the seed) when no held-out source is given
     limit    use only the first so many rows
     """
@@ -31,17 +32,24 @@ class _Columns:
     gold_column: str | None = None
     template: str | None = None
     as_chat: bool = False
+    conversation_column: str | None = None
     heldout: Annotated[int, Field(ge=0)] = 64
     limit: Annotated[int, Field(ge=1)] | None = None
 
     def __post_init__(self) -> None:
         if self.template is not None:
             template_columns(self.template)
+        if self.conversation_column is not None and (self.template is not None or self.as_chat):
+            raise ConfigError("task.conversation_column holds the prompt too; leave out task.template and task.as_chat")
 
     @property
     def reading(self) -> RowReading:
         return RowReading(
-            prompt_column=self.prompt_column, template=self.template, gold_column=self.gold_column, as_chat=self.as_chat
+            prompt_column=self.prompt_column,
+            template=self.template,
+            gold_column=self.gold_column,
+            as_chat=self.as_chat,
+            conversation_column=self.conversation_column,
         )
 
 

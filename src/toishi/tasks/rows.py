@@ -50,16 +50,21 @@ class RowReading:
     template       builds the prompt from columns instead: "{question} Answer with a number."
     gold_column    holds the right answer; None when there is none
     as_chat        wraps text as one user turn
+    conversation_column  holds whole chats: the turns before the first of the assistant are the prompt, the rest becomes the
+                   column `completion` (a written answer, of which the assistant's turns have loss)
     """
 
     prompt_column: str = "prompt"
     template: str | None = None
     gold_column: str | None = None
     as_chat: bool = False
+    conversation_column: str | None = None
 
     @property
     def needed(self) -> list[str]:
         """The columns that a row must have."""
+        if self.conversation_column is not None:
+            return [self.conversation_column] + ([self.gold_column] if self.gold_column is not None else [])
         prompt = [self.prompt_column] if self.template is None else template_columns(self.template)
         return prompt + ([self.gold_column] if self.gold_column is not None else [])
 
@@ -118,6 +123,7 @@ def _check_columns_exist(listed: Sequence[Row], reading: RowReading, source: str
     for column in reading.needed:
         if known and column not in known:
             option = "task.gold_column" if column == reading.gold_column else "task.prompt_column"
+            option = "task.conversation_column" if column == reading.conversation_column else option
             option = "task.template" if reading.template is not None and option == "task.prompt_column" else option
             raise DataError(f"{source}: no row has the column '{column}' ({option}); {nearest(column, known)}")
 
@@ -129,6 +135,8 @@ def _prompt(number: int, row: Any, reading: RowReading, source: str) -> Prompt:
         raise BadRow(f"the row is a {type(row).__name__}, not an object with columns", "Write {...} on each line")
     columns = dict(row)
     _require_unicode(columns)
+    if reading.conversation_column is not None:
+        columns |= _conversation(columns, reading.conversation_column)
     asked = _asked(columns, reading)
     gold = _gold(columns, reading.gold_column) if reading.gold_column is not None else None
     id = str(columns["id"]) if _has(columns, "id") else f"{source}:{number}"
@@ -136,6 +144,23 @@ def _prompt(number: int, row: Any, reading: RowReading, source: str) -> Prompt:
         return Prompt(id=id, text=asked, gold=gold, columns=columns)
     messages = user_message(asked) if isinstance(asked, str) else asked
     return Prompt(id=id, messages=messages, gold=gold, columns=columns)
+
+
+def _conversation(columns: Mapping[str, Any], column: str) -> dict[str, Any]:
+    """The columns `prompt` and `completion` out of a whole chat."""
+    turns = columns.get(column)
+    if not isinstance(turns, list | tuple):
+        raise BadRow(f"'{column}' is a {type(turns).__name__}, not a chat", "Expected a list of {role, content}")
+    _require_turns(turns)
+    first = next((place for place, turn in enumerate(turns) if turn["role"] == "assistant"), None)
+    if first is None:
+        raise BadRow("the chat has no assistant turn", "Add the answer, or remove the row")
+    if turns[-1]["role"] != "assistant":
+        raise BadRow(f"the chat ends with a {turns[-1]['role']} turn", "Remove it, or add the answer to it")
+    if taken := [name for name in ("prompt", "completion") if name in columns and name != column]:
+        raise BadRow(f"the row has '{taken[0]}' beside '{column}'", "Keep one of the two forms")
+    plain = [{"role": turn["role"], "content": turn["content"]} for turn in turns]
+    return {"prompt": plain[:first], "completion": plain[first:]}
 
 
 def _require_unicode(value: Any) -> None:
@@ -154,11 +179,13 @@ def _require_unicode(value: Any) -> None:
 
 
 def _asked(columns: Mapping[str, Any], reading: RowReading) -> str | tuple[Message, ...]:
-    for column in reading.needed[: None if reading.gold_column is None else -1]:
+    named = reading.needed[: None if reading.gold_column is None else -1]
+    for column in named:
         if not _has(columns, column):
             what = "the prompt" if reading.template is None else "a column of the template"
             raise BadRow(f"{what} ('{column}') is missing", "Add it or remove the row")
-    asked = columns[reading.prompt_column] if reading.template is None else _filled(reading.template, columns)
+    prompt_column = reading.prompt_column if reading.conversation_column is None else "prompt"
+    asked = columns[prompt_column] if reading.template is None else _filled(reading.template, columns)
     if isinstance(asked, bool | int | float):
         raise BadRow(f"the prompt is a number ({type(asked).__name__}), not text or a chat", "Put it in quotes")
     if isinstance(asked, str):
@@ -180,10 +207,7 @@ def _filled(template: str, columns: Mapping[str, Any]) -> str:
 def _chat(turns: Sequence[Any]) -> tuple[Message, ...]:
     if not turns:
         raise BadRow("the prompt is empty (a chat without turns)", "Fill it or remove the row")
-    for turn in turns:
-        if not isinstance(turn, Mapping) or turn.get("role") not in ROLES or not isinstance(turn.get("content"), str):
-            remedy = f"Each turn is {{role, content}}, role one of {', '.join(ROLES)}, content text"
-            raise BadRow(f"the chat has a turn that is not {{role, content}}: {turn!r:.60}", remedy)
+    _require_turns(turns)
     last = turns[-1]
     if last["role"] == "assistant":
         raise BadRow("the chat ends with an assistant turn", "Remove that turn; a right answer belongs in the gold column")
@@ -192,6 +216,13 @@ def _chat(turns: Sequence[Any]) -> tuple[Message, ...]:
     if not last["content"].strip():
         raise BadRow("the prompt is empty (its last turn)", "Fill it or remove the row")
     return tuple({"role": turn["role"], "content": turn["content"]} for turn in turns)
+
+
+def _require_turns(turns: Sequence[Any]) -> None:
+    for turn in turns:
+        if not isinstance(turn, Mapping) or turn.get("role") not in ROLES or not isinstance(turn.get("content"), str):
+            remedy = f"Each turn is {{role, content}}, role one of {', '.join(ROLES)}, content text"
+            raise BadRow(f"the chat has a turn that is not {{role, content}}: {turn!r:.60}", remedy)
 
 
 def _gold(columns: Mapping[str, Any], gold_column: str) -> Any:
@@ -223,7 +254,7 @@ def _duplicate_ids(listed: Sequence[Row]) -> list[tuple[RowProblem, int]]:
 
 def _mixed_kinds(listed: Sequence[Row], reading: RowReading) -> list[tuple[RowProblem, int]]:
     """Rows of the rarer kind, when some prompts are text and others are chats."""
-    if reading.template is not None or reading.as_chat:
+    if reading.template is not None or reading.as_chat or reading.conversation_column is not None:
         return []
     kinds: dict[str, list[int]] = {"text": [], "a chat": []}
     for number, row in listed:

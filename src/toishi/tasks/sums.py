@@ -33,6 +33,7 @@ _SIGN: dict[Operation, str] = {"add": "+", "subtract": "-", "multiply": "*"}
 class Sums:
     """Options of the task `sums`.
 
+    written   also the columns completion and chosen (the right number as text) and rejected (a number 1 to 9 away from it)
     template  Python format with {expression} (such as "3 + 12"), or {a} and {b} for the first two terms
     """
 
@@ -44,6 +45,7 @@ class Sums:
     commuted: Literal["apart", "ignore"] = "apart"
     template: str = "What is {expression}? Answer with just the number."
     as_chat: bool = True
+    written: bool = False
 
     def __post_init__(self) -> None:
         if self.low > self.high:
@@ -115,7 +117,10 @@ class SumsTask:
     seed: int
     name: str = "sums"
     gold_column: str = "answer"
-    columns: frozenset[str] = frozenset({"answer", "terms"})
+
+    @property
+    def columns(self) -> frozenset[str]:
+        return frozenset({"answer", "terms"} | ({"completion", "chosen", "rejected"} if self.options.written else set()))
 
     @property
     def num_train(self) -> int | None:
@@ -171,5 +176,9 @@ class SumsTask:
     def _prompt(self, terms: Terms) -> Prompt:
         gold = self.options.answer(terms)
         id = f"sums/{_SIGN[self.options.operation].join(map(str, terms))}"
-        columns = {"answer": gold, "terms": terms}
+        columns: dict[str, object] = {"answer": gold, "terms": terms}
+        if self.options.written:
+            away = keyed_hash(self.seed, "rejected", *terms)
+            wrong = gold + (1 + away % 9) * (1 if away // 9 % 2 else -1)
+            columns |= {"completion": str(gold), "chosen": str(gold), "rejected": str(wrong)}
         return asked(id, self.options.question(terms), as_chat=self.options.as_chat, gold=gold, columns=columns)

@@ -29,7 +29,7 @@ def autograd_weights(seen: SeenRow, settings: UpdateSettings) -> list[float]:
         num_sequences=seen.counts.num_sequences,
         max_length=settings.max_new_tokens,
         ref_logprobs_N=seen.ref_logprobs_N,
-        sampled_logprobs_N=row.stream((rollout.completion.sampled_logprobs for rollout in row.rollouts), dtype),
+        sampled_logprobs_N=row.sampled_logprobs(dtype),
     )
     (weights_N,) = torch.autograd.grad(
         objective.loss, [seen.logprobs_N], retain_graph=True, allow_unused=True, materialize_grads=True

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from toishi.algorithms.rows import Algorithm
+from toishi.ops.surrogates import LEAST_REST
 from toishi.types import Rollout, TokenStreams
 
 SHARES: Mapping[str, Callable[[int, int, int, int], float]] = {
@@ -30,7 +31,18 @@ KL_SLOPES: Mapping[str, Callable[[float, float], float]] = {
     "ratio_k3": lambda logprob, ref: logprob - ref,
 }
 """d estimate / d log-prob; for ratio_k3 times the token's ratio."""
+UNHELD: Mapping[str, Callable[[float, float], float]] = {
+    "score_function": lambda advantage, probability: 1.0,
+    "dynamic": lambda advantage, probability: probability,
+    "unlikelihood": lambda advantage, probability: _odds(probability) if advantage < 0 else 1.0,
+}
+"""Surrogates without a ratio: what stands in its place, from the advantage and the token's probability."""
 ON_BOUND = 1e-6
+
+
+def _odds(probability: float) -> float:
+    """p / (1 - p); 0 next to the pole, where the loss is held."""
+    return probability / (1 - probability) if probability < math.exp(-LEAST_REST) else 0.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -124,7 +136,7 @@ def _own(
         advantage=advantage,
         ratio=ratio,
         clip=clip,
-        ratio_factor=_ratio_factor(row, ratio, clip),
+        ratio_factor=_ratio_factor(row, ratio, clip, advantage, math.exp(stream.logprob[place])),
         correction=_correction(row, stream.old_logprob[place], rollout.completion.sampled_logprobs[place : place + 1]),
         share=share,
         pooling=1.0,
@@ -136,7 +148,7 @@ def _own(
 def _clip(row: Algorithm, advantage: float, ratio: float) -> int:
     """0 free, 1 held low, 2 held high, 3 held by the dual clip."""
     low, high = 1 - row.clip_low, 1 + row.clip_high
-    if row.surrogate == "score_function":
+    if row.surrogate in UNHELD:
         return 0
     if row.surrogate == "stop_gradient":
         return 1 if ratio < low else 2 if ratio > high else 0
@@ -150,11 +162,11 @@ def _on_a_bound(row: Algorithm, ratio: float) -> bool:
     return any(abs(ratio - bound) <= ON_BOUND for bound in (1 - row.clip_low, 1 + row.clip_high, row.dual_clip))
 
 
-def _ratio_factor(row: Algorithm, ratio: float, clip: int) -> float:
+def _ratio_factor(row: Algorithm, ratio: float, clip: int, advantage: float, probability: float) -> float:
     if not row.policy_term:
         return 0.0
-    if row.surrogate == "score_function":
-        return 1.0
+    if row.surrogate in UNHELD:
+        return UNHELD[row.surrogate](advantage, probability)
     if row.surrogate == "stop_gradient":
         return min(max(ratio, 1 - row.clip_low), 1 + row.clip_high)
     return 0.0 if clip else ratio

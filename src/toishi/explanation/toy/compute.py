@@ -39,6 +39,9 @@ AGREES = 1e-9
 SHOWN_BESIDE = ("grpo", "trl", "dapo", "dr_grpo", "rloo", "gspo", "cispo")
 
 
+WALKED_SURROGATES = ("score_function", "clipped", "dual_clip", "stop_gradient")
+
+
 def paper_row(name: str) -> Algorithm:
     """The row of that name with the spread as in its paper: population, nothing added. "trl" is TRL's default.
 
@@ -93,7 +96,8 @@ def walk(
     lr           of that optimizer; default 2 for SGD (the toy has no other scale), .1 for Adam
     beta         strength of the KL term in the comparison of estimators
     inner_steps  updates on the same answers
-    Raises ConfigError for an optimizer that is neither, a learning rate or beta that is not above 0, or no update at all.
+    Raises ConfigError for an optimizer that is neither, a learning rate or beta that is not above 0, no update at all, or a row
+    that does not learn from judged answers by a formula of this walk.
 
     >>> found = walk(World())
     >>> [round(answer.advantage, 6) for answer in found.answers]
@@ -103,6 +107,7 @@ def walk(
     """
     _check(optimizer, lr, beta, inner_steps)
     row = paper_row("grpo") if row is None else row
+    _require_walked(row)
     group, rollouts = scored(world, row)
     updates = _updates(world, row, rollouts, optimizer, lr, inner_steps)
     moved_PV = initial_logits(world) + tensor_of(updates[0].step.change)
@@ -125,6 +130,19 @@ def walk(
         value_model=value_model(world),
         judge=judge_distribution(),
     )
+
+
+def _require_walked(row: Algorithm) -> None:
+    for choice, value, walked in (
+        ("source", row.source, ("sampled",)),
+        ("credit", row.credit, ("sequence", "reward_to_go")),
+        ("surrogate", row.surrogate, WALKED_SURROGATES),
+    ):
+        if value not in walked:
+            raise ConfigError(
+                f"row '{row.name}': {choice} '{value}' is not walked here, where a judge scores sampled answers; expected "
+                f"{' or '.join(walked)}. SFT is part of every walk; `toishi algorithms {row.name}` explains this row"
+            )
 
 
 def _rows_beside(world: World, row: Algorithm, moved_PV: Tensor) -> tuple[Beside, ...]:

@@ -2,9 +2,10 @@
 
 Decisions:
 1. A row is the gradient of a whole text's log-prob. Equal answers to one prompt share a row.
-2. A token's weight in the loss is linear in the advantage while ratios are 1, which they are in a step's only update. The
-   weight at advantage 1 comes from the library's own objective, so no algorithm is known here by name. Where weights vary
-   inside an answer, what the advantage multiplies is another direction than the text's own: it gets a row of its own.
+2. A token's weight in the loss is linear in the advantage while ratios are 1, which they are in a step's only update, on either
+   side of 0: unlikelihood pushes other than likelihood. The weight per unit of advantage comes from the library's own
+   objective at an advantage of 1 or -1, so no algorithm is known here by name. Where weights vary inside an answer, what the
+   advantage multiplies is another direction than the text's own: it gets a row of its own.
 3. KL and entropy terms are one row for all answers together.
 """
 
@@ -124,14 +125,20 @@ def make_rows(
 def token_pushes(
     groups: Sequence[Group], settings: UpdateSettings, before: Mapping[RolloutId, Sequence[float]]
 ) -> tuple[dict[RolloutId, tuple[float, ...]], dict[RolloutId, tuple[float, ...]]]:
-    """Of every answer that the loss averages over: minus d loss / d log-prob of the policy term at advantage 1, and minus that
-    of the terms without an advantage, token by token; 0 at positions without loss."""
+    """Of every answer that the loss averages over: minus d loss / d log-prob of the policy term by its advantage (at 1 or -1,
+    as its sign is), and minus that of the terms without an advantage, token by token; 0 at positions without loss."""
     rollouts = counted(groups, settings.algorithm)
     if not rollouts:
         return {}, {}
     plain = settings.algorithm.model_copy(update={"kl_coef": 0.0, "entropy_coef": 0.0, "kl": "none"})
-    unit = _slopes(rollouts, plain, settings, before, 1.0)
-    fix = _slopes(rollouts, settings.algorithm.model_copy(update={"entropy_coef": 0.0}), settings, before, 0.0)
+    signs = [[-1.0 if advantage < 0 else 1.0 for advantage in rollout.advantage_per_token] for rollout in rollouts]
+    signed = _slopes(rollouts, plain, settings, before, signs)
+    unit = {
+        rollout.id: tuple(sign * slope for sign, slope in zip(of_answer, signed[rollout.id], strict=True))
+        for rollout, of_answer in zip(rollouts, signs, strict=True)
+    }
+    zeros = [[0.0] * rollout.completion.num_tokens for rollout in rollouts]
+    fix = _slopes(rollouts, settings.algorithm.model_copy(update={"entropy_coef": 0.0}), settings, before, zeros)
     return unit, fix
 
 
@@ -140,7 +147,7 @@ def _slopes(
     row: Algorithm,
     settings: UpdateSettings,
     before: Mapping[RolloutId, Sequence[float]],
-    advantage: float,
+    advantages: Sequence[Sequence[float]],
 ) -> dict[RolloutId, tuple[float, ...]]:
     def flat(values: Sequence[Sequence[float]]) -> Tensor:
         picked = [
@@ -154,20 +161,21 @@ def _slopes(
     lengths = [sum(rollout.completion.loss_mask) for rollout in rollouts]
     logprobs_N = flat([before[rollout.id] for rollout in rollouts]).requires_grad_()
     reference = [rollout.ref_logprobs for rollout in rollouts if rollout.ref_logprobs is not None]
+    sampled = [rollout.completion.sampled_logprobs for rollout in rollouts if rollout.completion.sampled_logprobs]
     with torch.enable_grad():
         objective = token_objective(
             row,
             logprobs_N=logprobs_N,
             entropy_N=torch.zeros_like(logprobs_N),
             old_logprobs_N=logprobs_N.detach(),
-            advantages_N=torch.full_like(logprobs_N, advantage),
+            advantages_N=flat(advantages),
             sequence_N=torch.repeat_interleave(torch.arange(len(rollouts)), torch.tensor(lengths)),
             lengths_B=torch.tensor(lengths),
             num_tokens=sum(lengths),
             num_sequences=len(rollouts),
             max_length=settings.max_new_tokens,
             ref_logprobs_N=flat(reference) if len(reference) == len(rollouts) else None,
-            sampled_logprobs_N=flat([rollout.completion.sampled_logprobs for rollout in rollouts]),
+            sampled_logprobs_N=flat(sampled) if len(sampled) == len(rollouts) else None,
         )
         (slopes_N,) = torch.autograd.grad(objective.loss, [logprobs_N], allow_unused=True, materialize_grads=True)
     values = iter((-slopes_N).tolist())

@@ -1,0 +1,88 @@
+"""Where a step's groups come from: one function for each `algorithm.source`, and one result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Protocol
+
+from toishi.display import Display
+from toishi.errors import DataError
+from toishi.rollout import sample_groups
+from toishi.scoring import Scoring
+from toishi.session import Session
+from toishi.types import Group
+from toishi.written import longest, written_group
+
+
+class Clock(Protocol):
+    """Adds up the seconds spent inside, by name."""
+
+    seconds: dict[str, float]
+
+    def __call__(self, name: str) -> AbstractContextManager[None]: ...
+
+
+MOST_LEFT_OUT = 100_000
+"""Rows that a step may pass over before it gives up."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gathered:
+    """A step's groups, scored.
+
+    refill_rounds  extra rounds of sampling
+    left_out       rows that were passed over, since their written answers are too long
+    """
+
+    groups: tuple[Group, ...]
+    refill_rounds: int = 0
+    left_out: int = 0
+
+
+def sampled_and_scored(session: Session, step: int, clock: Clock, display: Display) -> Gathered:
+    """Sampled groups. With refill, further prompts take the place of tied groups, up to the stated ceiling of rounds."""
+    config, train = session.config, session.config.train
+    groups: tuple[Group, ...] = ()
+    for refill in range(train.refill_rounds + 1):
+        missing = train.prompts_per_step - sum(not group.is_tied for group in groups)
+        if missing == 0:
+            return Gathered(groups=groups, refill_rounds=refill - 1)
+        with Scoring(session.rewards, config.rewards, num_groups=missing) as scoring:
+            with clock("rollout"):
+                sample_groups(
+                    session.prompts(missing), session.engine, session.sampling, seed=session.config.seed, step=step,
+                    group_size=train.group_size, first_group=len(groups), on_group=scoring.add,
+                )  # fmt: skip
+            with clock("scoring"), display.scoring() as judged:
+                groups += scoring.finish(judged)
+            clock.seconds["scoring_hidden"] += scoring.hidden_s
+    return Gathered(groups=groups, refill_rounds=train.refill_rounds)
+
+
+def as_written(session: Session, step: int, clock: Clock, display: Display) -> Gathered:
+    """Groups of written answers, in the order of the data; rows with too long ones make room for the next."""
+    groups: list[Group] = []
+    left_out = 0
+    with clock("rollout"):
+        while len(groups) < session.config.train.prompts_per_step:
+            (prompt,) = session.prompts(1)
+            group = written_group(prompt, session.config, session.renderer, step=step, number=len(groups))
+            if longest(group) <= session.config.sampling.max_new_tokens:
+                groups.append(group)
+                continue
+            left_out += 1
+            if left_out >= MOST_LEFT_OUT:
+                raise DataError(
+                    f"step {step}: {left_out} rows passed over, all with answers longer than sampling.max_new_tokens="
+                    f"{session.config.sampling.max_new_tokens}; raise it, or remove the rows"
+                )
+    return Gathered(groups=tuple(groups), left_out=left_out)
+
+
+SOURCES: Mapping[str, Callable[[Session, int, Clock, Display], Gathered]] = {
+    "sampled": sampled_and_scored,
+    "written": as_written,
+    "written_pairs": as_written,
+}

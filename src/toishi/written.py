@@ -1,0 +1,149 @@
+"""Answers that stand in the data become groups as if they had been sampled: no sampler, no judge, the same record.
+
+Decisions:
+1. A written answer has no log-probs as sampled: they stay unknown (null on record), and no sampler gap is made up.
+2. What it is worth is a score like any other, so that the chain from score to token weight needs no special case.
+3. Nothing is cut. An answer above sampling.max_new_tokens forbids the start, or its row is passed over and counted.
+4. Rows are looked at before the first step, as many as prompts are.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from numbers import Real
+from typing import Any
+
+from toishi.algorithms.rows import Algorithm
+from toishi.config import AnswersConfig, Config
+from toishi.errors import DataError, ModelError, ToishiError, nearest
+from toishi.policy.chat import Renderer
+from toishi.rendering import ENDLESS_ROWS, LISTED, MAX_ROWS
+from toishi.tasks.base import Task
+from toishi.types import Group, Message, Prompt, Rollout, RolloutId, Score
+
+Answer = str | Sequence[Message]
+SCORE = "written"
+ONLY_POSITIVE = ("score_function", "dynamic")
+"""Surrogates that would push an answer of negative worth down without end."""
+
+
+def one_answer(prompt: Prompt, columns: AnswersConfig, row: Algorithm) -> list[tuple[Answer, float, str]]:
+    """(answer, worth, why) of a row with one answer."""
+    answer = _answer(prompt, columns.column, "answers.column")
+    if columns.value is None:
+        return [(answer, 1.0, "a written answer")]
+    worth = _column(prompt, columns.value, "answers.value")
+    if isinstance(worth, bool) or not isinstance(worth, Real) or not math.isfinite(worth):
+        raise DataError(f"row {prompt.id}: its '{columns.value}' is {worth!r:.40}, expected a number (answers.value)")
+    if worth < 0 and row.surrogate in ONLY_POSITIVE:
+        raise DataError(
+            f"row {prompt.id}: its answer is worth {worth:g}, and surrogate '{row.surrogate}' has no place for what is not to "
+            "be said: it would push it down without end. Use algorithm 'unlikelihood', or pairs and 'dpo', or remove the row"
+        )
+    return [(answer, float(worth), f"a written answer, worth {worth:g} by column '{columns.value}'")]
+
+
+def chosen_and_rejected(prompt: Prompt, columns: AnswersConfig, row: Algorithm) -> list[tuple[Answer, float, str]]:
+    """(answer, worth, why) of both answers of a pair."""
+    return [
+        (_answer(prompt, columns.chosen, "answers.chosen"), 1.0, "the chosen answer of the pair"),
+        (_answer(prompt, columns.rejected, "answers.rejected"), 0.0, "the rejected answer of the pair"),
+    ]
+
+
+WRITTEN: Mapping[str, Callable[[Prompt, AnswersConfig, Algorithm], list[tuple[Answer, float, str]]]] = {
+    "written": one_answer,
+    "written_pairs": chosen_and_rejected,
+}
+
+
+def written_group(prompt: Prompt, config: Config, renderer: Renderer, *, step: int, number: int) -> Group:
+    """The group of a rendered prompt, as scored. Raises DataError or ModelError for a row that cannot be used."""
+    found = WRITTEN[config.algorithm.source](prompt, config.answers, config.algorithm)
+    rollouts = [
+        Rollout(
+            id=RolloutId(step=step, group=number, member=member),
+            prompt=prompt,
+            completion=replace(renderer.written(prompt, answer), policy_version=max(0, step - 1)),
+            scores=(Score(reward=SCORE, value=worth, reason=why),),
+            reward=worth,
+        )
+        for member, (answer, worth, why) in enumerate(found)
+    ]
+    return Group(prompt=prompt, rollouts=tuple(rollouts))
+
+
+def longest(group: Group) -> int:
+    """Tokens of the group's longest answer."""
+    return max(rollout.completion.num_tokens for rollout in group.rollouts)
+
+
+def look_at_rows(config: Config, task: Task, renderer: Renderer) -> tuple[str, ...]:
+    """Makes the group of every row (of an endless task the first few hundred). Returns what a person should know.
+
+    Raises one DataError that lists the rows which cannot be used; a fault of every row is raised as it is.
+    """
+    if config.algorithm.source not in WRITTEN:
+        return ()
+    count = ENDLESS_ROWS if task.num_train is None else min(MAX_ROWS, task.num_train)
+    faults: list[ToishiError] = []
+    left_out, limit = 0, config.sampling.max_new_tokens
+    for index in range(count):
+        try:
+            group = written_group(renderer.render(task.train_prompt(index)), config, renderer, step=0, number=index)
+        except ToishiError as error:
+            faults.append(error)
+            continue
+        if longest(group) > limit and config.answers.too_long == "refuse":
+            faults.append(_too_long(group, limit))
+        left_out += longest(group) > limit
+    if faults:
+        raise _error(faults, count)
+    if left_out == count:
+        raise DataError(f"every written answer is longer than sampling.max_new_tokens={limit}; raise it")
+    text = f"{left_out} of {count} rows are passed over: their answers are longer than sampling.max_new_tokens={limit}"
+    return (text,) if left_out else ()
+
+
+def _too_long(group: Group, limit: int) -> DataError:
+    return DataError(
+        f"row {group.prompt.id} has an answer of {longest(group)} tokens, more than sampling.max_new_tokens={limit}. Answers "
+        "are never cut: raise the limit, remove the row, or set answers.too_long to leave_out"
+    )
+
+
+def _error(faults: Sequence[ToishiError], count: int) -> ToishiError:
+    if len(faults) == 1 or (len(faults) == count and isinstance(faults[0], ModelError)):
+        return faults[0]
+    more = [f"  ... and {len(faults) - LISTED} more"] if len(faults) > LISTED else []
+    lines = [f"  {fault}" for fault in faults[:LISTED]]
+    return DataError("\n".join([f"{len(faults)} of {count} rows with written answers cannot be used:", *lines, *more]))
+
+
+def _answer(prompt: Prompt, column: str, option: str) -> Answer:
+    found = _column(prompt, column, option)
+    if isinstance(found, str):
+        return found
+    if isinstance(found, int | float) and not isinstance(found, bool):
+        return str(found)
+    turns = isinstance(found, list | tuple) and found and all(_is_turn(turn) for turn in found)
+    if not turns or found[-1]["role"] != "assistant":
+        raise DataError(
+            f"row {prompt.id}: its '{column}' is {found!r:.60}; expected text, a number, or chat turns that end with the "
+            f"assistant's ({option})"
+        )
+    if prompt.messages is None:
+        raise DataError(f"row {prompt.id}: its '{column}' is a chat and its prompt is text; give both in one form")
+    return [{"role": turn["role"], "content": turn["content"]} for turn in found]
+
+
+def _is_turn(turn: Any) -> bool:
+    return isinstance(turn, Mapping) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+
+
+def _column(prompt: Prompt, column: str, option: str) -> Any:
+    if prompt.columns.get(column) is None:
+        raise DataError(f"row {prompt.id} has no '{column}' ({option}); {nearest(column, map(str, prompt.columns))}")
+    return prompt.columns[column]
