@@ -15,7 +15,7 @@ from toishi import loop
 from toishi.config import Config, load_config
 from toishi.consoles import make_console
 from toishi.counterfactual.answering import answer, with_real
-from toishi.counterfactual.change import Key, change_of
+from toishi.counterfactual.change import Scores, change_of
 from toishi.counterfactual.model import WhatIf
 from toishi.counterfactual.recorded import read_step
 from toishi.counterfactual.redo import redo_changed, redone
@@ -119,7 +119,7 @@ def whatif(
     *,
     step: int,
     group: int,
-    scores: Mapping[Key, float] | None = None,
+    scores: Scores | None = None,
     drop: Iterable[int] = (),
     set: Mapping[str, Any] | None = None,
     update: int = 0,

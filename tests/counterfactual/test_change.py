@@ -12,7 +12,7 @@ from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import algorithm
 from toishi.algorithms.terms import Gate, Term
 from toishi.counterfactual.advantages import changed_groups, require_recorded
-from toishi.counterfactual.change import Change, change_of, read_score
+from toishi.counterfactual.change import Change, change_of, read_score, read_scores
 from toishi.counterfactual.ranges import Range, range_of
 from toishi.errors import ConfigError, RecordError
 from toishi.types import Group, Rollout, Score
@@ -95,6 +95,7 @@ def test_a_tied_group_has_no_advantages() -> None:
     [
         (change_of({4: 1.0}), r"group 0 has no answer 4; it has: 0, 1, 2"),
         (change_of({"style:1": 1.0}), "there is no reward 'style'; the rewards are: judge"),
+        (change_of({1: 1.0, "judge:1": 2.0}), "answer 1, reward 'judge': its score is given twice"),
         (change_of(drop=[0, 1]), r"with 0, 1 left out, 1 of 3 answers count \(2\)"),
         (change_of({1: 11.0}), "answer 1, reward 'judge': 11 is outside the reward's range, 1 to 10"),
     ],
@@ -134,6 +135,7 @@ def test_parts_of_an_answer_are_no_single_score() -> None:
         ({}, (), {"sampling.temperature": 2}, "sampled and scored already"),
         ({}, (), {"algorithm.name": "dr_grpo"}, "another whole rule is --set algorithm=dr_grpo"),
         ({"style": 1.0}, (), None, "'reward:number'"),
+        ({("style", 1, 2): 1.0}, (), None, r"expected \(reward, answer\), got \('style', 1, 2\)"),
     ],
 )
 def test_no_question(scores: Any, drop: Any, settings: Any, words: str) -> None:
@@ -145,6 +147,12 @@ def test_no_question(scores: Any, drop: Any, settings: Any, words: str) -> None:
 def test_an_unreadable_score_shows_the_form(text: str) -> None:
     with pytest.raises(ConfigError, match="expected ANSWER=SCORE or REWARD:ANSWER=SCORE"):
         read_score(text)
+
+
+def test_a_score_given_twice_is_not_dropped() -> None:
+    assert read_scores(["1=2", "judge:1=3"]) == {1: 2.0, ("judge", 1): 3.0}
+    with pytest.raises(ConfigError, match="--score '1=3': the same score is given twice, first as 2"):
+        read_scores(["1=2", "1=3"])
 
 
 def test_a_reward_name_may_hold_a_colon() -> None:

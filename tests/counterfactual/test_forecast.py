@@ -91,18 +91,42 @@ def both(
 def test_sgds_error_falls_with_the_learning_rate() -> None:
     """Only curvature is missed, which grows with the square of the step: the relative error is linear in it."""
     errors = [both("sgd", lr).error for lr in (1e-3, 1e-4, 1e-5)]
-    assert errors[2] < 1e-3
-    assert 0.05 < errors[1] / errors[0] < 0.2
-    assert 0.05 < errors[2] / errors[1] < 0.2
+    assert errors[2] < 1e-5
+    assert errors[1] / errors[0] == pytest.approx(0.1, rel=0.05)
+    assert errors[2] / errors[1] == pytest.approx(0.1, rel=0.05)
 
 
-@pytest.mark.parametrize("options", [{}, {"momentum": 0.9, "weight_decay": 0.1}])
-@pytest.mark.parametrize("row", ["grpo", "dapo", "dr_grpo", "rloo", "reinforce"])
-def test_sgd_by_any_rule(row: str, options: dict[str, Any]) -> None:
+@pytest.fixture(scope="module")
+def sgd_by_rule() -> dict[tuple[str, bool], Both]:
+    """Five rules, plainly and with momentum and weight decay."""
+    remembering: dict[str, Any] = {"momentum": 0.9, "weight_decay": 0.1}
+    return {
+        (row, remembers): both("sgd", 1e-4, row, **({"warm": 2} | remembering if remembers else {}))
+        for row in ("grpo", "dapo", "dr_grpo", "rloo", "reinforce")
+        for remembers in (False, True)
+    }
+
+
+def test_sgd_by_any_rule(sgd_by_rule: dict[tuple[str, bool], Both]) -> None:
     """The difference asked for is small with momentum: most of the step is then remembered."""
-    found = both("sgd", 1e-5, row, warm=2 if options else 0, **options)
-    assert found.error < 0.01
-    assert float((found.real_T - found.measured_T).abs().max()) > 0.01 * float(found.measured_T.abs().max())
+    for found in sgd_by_rule.values():
+        assert found.error < 1e-4
+        assert float((found.real_T - found.measured_T).abs().max()) > 0.05 * float(found.measured_T.abs().max())
+
+
+def test_sgds_bars_hold_as_often_as_is_said(sgd_by_rule: dict[tuple[str, bool], Both]) -> None:
+    """Not each one: a text that the change leaves alone to first order may still bend otherwise along the new step. The bar,
+    made of the real step's bend and of the text's own difference, does not see it. Both shrink alike with the learning rate."""
+    ratios, signs = [], []
+    for found in sgd_by_rule.values():
+        apart_T = (found.forecast.changes_T - found.real_T).abs()
+        ratios += (apart_T / found.forecast.half_widths_T).tolist()
+        told_T = found.forecast.changes_T.abs() > found.forecast.half_widths_T
+        signs += (found.forecast.changes_T.sign() == found.real_T.sign())[told_T].tolist()
+    assert sum(ratio <= 1.0 for ratio in ratios) >= 0.95 * len(ratios)
+    assert max(ratios) < 3.0
+    assert len(signs) >= 0.85 * len(ratios)
+    assert all(signs)
 
 
 @pytest.mark.parametrize("warm", [0, 3])

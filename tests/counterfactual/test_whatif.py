@@ -5,16 +5,21 @@ from __future__ import annotations
 import json
 import math
 import shutil
+from dataclasses import replace
+from io import StringIO
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 import toishi
 from tests.cli.conftest import Ended, run_command
 from tests.explanation.chain.runs import make
 from tests.tiny import save_tiny
 from toishi.counterfactual.model import AnswerChange, WhatIf
+from toishi.counterfactual.render import render_whatif
+from toishi.counterfactual.words import times
 from toishi.errors import ConfigError, RecordError
 from toishi.record import Run
 from toishi.record.trace_files import trace_folder
@@ -79,6 +84,23 @@ def test_json_holds_what_is_printed(run: Run) -> None:
     assert "estimate" in shown.out
     assert "If #0 had got 0.1 from judge: #0 would go from" in shown.out
     assert "4 answers of other groups" in shown.out
+
+
+@pytest.mark.parametrize("width", [80, 100, 160])
+def test_numbers_have_room_beside_long_answers(width: int, run: Run) -> None:
+    found = toishi.whatif(run.folder, step=1, group=0, scores={"judge:0": 0.1}, quiet=True)
+    long = tuple(
+        replace(each, text="a long answer " * 40, moved=replace(each.moved, real=each.moved.forecast)) for each in found.answers
+    )
+    shown = StringIO()
+    render_whatif(replace(found, answers=long), Console(width=width, file=shown))
+    lines = shown.getvalue().splitlines()
+    assert max(map(len, lines)) <= width
+    words = " ".join(shown.getvalue().split())
+    assert "score advantage measured new real" in words
+    for each in found.answers:
+        assert each.moved.forecast is not None
+        assert any(times(each.moved.forecast) in line and "a long answer"[:9] in line for line in lines)
 
 
 def test_the_cost_of_a_redo_is_said_first(run: Run) -> None:

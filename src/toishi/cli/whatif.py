@@ -55,12 +55,12 @@ def whatif(
     from toishi.cli.common import overrides
     from toishi.consoles import make_console
     from toishi.counterfactual.answering import answer
-    from toishi.counterfactual.change import change_of, read_score
+    from toishi.counterfactual.change import change_of, read_scores
     from toishi.counterfactual.recorded import read_step
     from toishi.counterfactual.render import render_whatif
     from toishi.record import Run
 
-    change = change_of(dict(read_score(text) for text in score or ()), drop or (), overrides(settings))
+    change = change_of(read_scores(score or ()), drop or (), overrides(settings))
     recorded = read_step(Run.open(run), step, group)
     found = answer(recorded, group, change, update=update)
     if real:

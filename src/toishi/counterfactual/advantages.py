@@ -76,8 +76,12 @@ def with_scores(group: Group, change: Change, terms: Sequence[Term], ranges: Map
         if asked not in members:
             have = ", ".join(map(str, members))
             raise ConfigError(f"group {_number(group)} has no answer {asked}; it has: {have}")
+    given: set[tuple[int, str]] = set()
     for score in change.scores:
         name = _reward_name(group, score)
+        if (score.member, name) in given:
+            raise ConfigError(f"answer {score.member}, reward '{name}': its score is given twice; say it once")
+        given.add((score.member, name))
         value = ranges.get(name, Range()).to_value(score.value, f"answer {score.member}, reward '{name}'")
         members[score.member] = _scored(members[score.member], name, value, terms)
     for member in change.drop:

@@ -16,6 +16,8 @@ from typing import Any
 from toishi.errors import ConfigError
 
 Key = int | str | tuple[str, int]
+Scores = Mapping[Any, float]
+"""Keys are `Key`; Any, since a mapping's key type is invariant: a plain dict[int, float] has to be accepted as well."""
 SECTIONS = ("algorithm", "optimizer")
 
 
@@ -56,9 +58,22 @@ def read_score(text: str) -> tuple[Key, float]:
     return ((name.strip(), place) if colon else place), value
 
 
-def change_of(
-    scores: Mapping[Key, float] | None = None, drop: Iterable[int] = (), settings: Mapping[str, Any] | None = None
-) -> Change:
+def read_scores(texts: Iterable[str]) -> dict[Key, float]:
+    """Several of them. Raises ConfigError for an answer that is scored twice.
+
+    >>> read_scores(["3=9", "style:3=0.5"])
+    {3: 9.0, ('style', 3): 0.5}
+    """
+    found: dict[Key, float] = {}
+    for text in texts:
+        key, value = read_score(text)
+        if key in found:
+            raise ConfigError(f"--score {text!r}: the same score is given twice, first as {found[key]:g}; say it once")
+        found[key] = value
+    return found
+
+
+def change_of(scores: Scores | None = None, drop: Iterable[int] = (), settings: Mapping[str, Any] | None = None) -> Change:
     """The question, if it is one.
 
     scores  answer, or (reward, answer), or "reward:answer" -> what it would have got
@@ -93,6 +108,8 @@ def _new_score(key: Key, value: Any) -> NewScore:
         if not member.isdigit():
             raise ConfigError(f"scores: expected an answer's number, or 'reward:number', got {key!r:.80}")
         key = (name, int(member)) if colon else int(member)
+    if isinstance(key, tuple) and not (len(key) == 2 and isinstance(key[0], str)):
+        raise ConfigError(f"scores: expected (reward, answer), got {key!r:.80}")
     reward, place = key if isinstance(key, tuple) else (None, key)
     if isinstance(value, bool) or not isinstance(value, Real) or not math.isfinite(value):
         raise ConfigError(f"answer {place}: expected a finite number as its score, got {value!r:.80}")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from rich import box
 from rich.console import Console
@@ -13,7 +13,10 @@ from toishi.counterfactual.model import AnswerChange, Moved, WhatIf
 from toishi.counterfactual.words import interval, sentences, times
 from toishi.explanation.render import one_line, signless
 
-_ANSWER_WIDTH = 12
+_ANSWER_WIDTH, _LEAST_WIDTH = 12, 4
+_GAP = 2
+"""Characters between two columns."""
+_SHOWN = {"direction not determined": "?", "no number": ""}
 _STYLES = {"up": "green", "down": "red", "direction not determined": "yellow", "no number": "dim"}
 
 
@@ -21,26 +24,42 @@ def render_whatif(found: WhatIf, console: Console) -> None:
     """Prints it."""
     console.print(Text(f"step {found.step}, group {found.group}: {one_line(found.prompt, 60)}", style="bold"))
     console.print(Text(f"{found.question} ({found.algorithm}, {found.optimizer}):"), soft_wrap=True)
-    console.print(_table(found))
+    console.print(_table(found, console.width))
     for text in (*_left_out(found), *sentences(found)):
         console.print(Text(text))
 
 
-def _table(found: WhatIf) -> Table:
-    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
+def _table(found: WhatIf, width: int) -> Table:
+    """Answers get the room that the numbers leave; where that is too little, pairs and bars go onto two lines."""
     real = any(each.moved.real is not None for each in found.answers)
+    names = ("#", "score", "advantage", "measured", "new", *(("real",) if real else ()), "")
+    rows = [_cells(each, real) for each in found.answers]
+    room = width - _taken([names, *rows])
+    if room < _ANSWER_WIDTH:
+        rows = [[cell.replace(" -> ", "\n-> ").replace(" (", "\n(") for cell in row] for row in rows]
+        room = max(_LEAST_WIDTH, width - _taken([names, *rows]))
+    table = Table(box=box.SIMPLE_HEAD, show_edge=False, pad_edge=False, padding=(0, 0, 0, 1))
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("answer", ratio=1, no_wrap=True, overflow="ellipsis", min_width=_ANSWER_WIDTH)
-    for name in ("score", "advantage", "measured", "new", *(("real",) if real else ())):
-        table.add_column(name, justify="right")
-    table.add_column("", min_width=4)
-    for each in found.answers:
-        cells = [str(each.member), one_line(each.text, 400) or "(empty)", _scores(each), _advantages(each)]
-        cells += [_times(each.moved.measured), _forecast(each.moved)]
-        cells += [_times(each.moved.real)] if real else []
-        verdict = "" if found.refused else each.moved.verdict
+    table.add_column("answer", no_wrap=True, overflow="ellipsis", width=room)
+    for name in names[1:]:
+        table.add_column(name, justify="right" if name else "left", no_wrap=True)
+    for each, (number, *numbers, verdict) in zip(found.answers, rows, strict=True):
+        cells = [number, one_line(each.text, 400) or "(empty)", *numbers]
         table.add_row(*map(Text, cells), Text(verdict, style=_STYLES[each.moved.verdict]))
     return table
+
+
+def _cells(each: AnswerChange, real: bool) -> list[str]:
+    """All but the answer."""
+    moved = each.moved
+    numbers = [_times(moved.measured), _forecast(moved), *([_times(moved.real)] if real else [])]
+    return [str(each.member), _scores(each), _advantages(each), *numbers, _SHOWN.get(moved.verdict, moved.verdict)]
+
+
+def _taken(rows: Sequence[Sequence[str]]) -> int:
+    """Characters that the columns beside the answers need, with the gaps before them and before the answers."""
+    widest = [max(len(line) for cell in column for line in cell.split("\n")) for column in zip(*rows, strict=True)]
+    return sum(widest) + _GAP * len(widest)
 
 
 def _scores(each: AnswerChange) -> str:
