@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from toishi.algorithms.preference import PAIR_METRICS
 from toishi.evaluate import Evaluation
 
 Row = dict[str, Any]
@@ -72,6 +73,7 @@ def step_row(step: int, noise: random.Random, shape: Shape) -> Row:
         reward_metrics(groups)
         | answer_metrics(step, noise, shape, length, entropy)
         | update_metrics(noise, shape, groups)
+        | {"prompts/left_out": 0, **dict.fromkeys(PAIR_METRICS)}  # neither written answers nor pairs
         | {"step": step}
     )
 
