@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -48,7 +49,7 @@ def tiny_policy(family: str = "llama", dtype: torch.dtype = torch.float64) -> Po
     return Policy(tiny_model(family, dtype=torch.float64 if dtype == torch.float64 else torch.float32), compute_dtype=dtype)
 
 
-def settings(row: Algorithm | str = "grpo", *, shared_prompt: bool = True, lr: float = 0.1, **train: int) -> UpdateSettings:
+def settings(row: Algorithm | str = "grpo", *, shared_prompt: bool = True, lr: float = 0.1, **train: Any) -> UpdateSettings:
     return UpdateSettings(
         algorithm=algorithm(row) if isinstance(row, str) else row,
         train=TrainConfig(**train),

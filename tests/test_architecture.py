@@ -22,7 +22,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     5: (
         *("loop", "session", "gap", "given", "preflight", "evaluate", "checkpoints", "health"),
         *("forecast", "memory", "machine", "disk", "golds", "sampler", "tracked"),
-        *("provenance", "recorded", "resuming", "rejudging"),
+        *("provenance", "recorded", "resuming", "rejudging", "collecting"),
         *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing", "counterfactual"),
     ),
     6: ("recipes", "api", "callbacks", "interop"),

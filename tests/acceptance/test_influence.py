@@ -41,7 +41,7 @@ RUNS: dict[str, tuple[dict[str, Any], tuple[int, ...]]] = {
 @pytest.fixture(scope="module")
 def accounts(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Influence]:
     """Ten updates: name and step -> account."""
-    found = {}
+    found: dict[str, Influence] = {}
     for name, (changes, steps) in RUNS.items():
         folder = tmp_path_factory.mktemp(name.replace(" ", "-")) / "run"
         every = {"record.trace_every": 1, "train.steps": max(steps)}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import multiprocessing
 import os
 import signal
 from pathlib import Path
@@ -187,8 +188,8 @@ def test_without_traces_nothing_is_measured_twice(tmp_path: Path) -> None:
     assert audit(Run.open(tmp_path / "run")).ok
 
 
-def test_a_killed_script_leaves_a_readable_folder(tmp_path: Path) -> None:
-    """SIGKILL in the middle of the third step's rewards, in a child."""
+def train_until_killed(folder: Path) -> None:
+    """Ends by SIGKILL in the middle of the third step's rewards."""
     calls: list[int] = []
 
     def deadly(completions: list[str], **_: Any) -> list[float]:
@@ -197,13 +198,14 @@ def test_a_killed_script_leaves_a_readable_folder(tmp_path: Path) -> None:
             os.kill(os.getpid(), signal.SIGKILL)
         return [float(len(text)) for text in completions]
 
-    child = os.fork()
-    if child == 0:
-        try:
-            trainer(tmp_path, TRLRecorder(tmp_path / "run"), rewards=(deadly,), max_steps=9).train()
-        finally:
-            os._exit(3)
-    assert os.WTERMSIG(os.waitpid(child, 0)[1]) == signal.SIGKILL
+    trainer(folder, TRLRecorder(folder / "run"), rewards=(deadly,), max_steps=9).train()
+
+
+def test_a_killed_script_leaves_a_readable_folder(tmp_path: Path) -> None:
+    child = multiprocessing.get_context("spawn").Process(target=train_until_killed, args=(tmp_path,))
+    child.start()
+    child.join()
+    assert child.exitcode == -signal.SIGKILL
     run = Run.open(tmp_path / "run")
     assert run.steps == (1, 2)
     assert audit(run).ok

@@ -27,6 +27,10 @@ COMMANDS = {
         "replay",
         "verify",
         "whatif",
+        "select",
+        "collect",
+        "pairs",
+        "label",
     ),
 }
 WITH_JSON = COMMANDS - {"demo", "fetch"}

@@ -71,7 +71,8 @@ def test_answers_are_those_of_the_plain_path(
     family: str, biased: bool, rearranged: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """In float32, with products on rearranged weights (and what follows a product inside it) and without."""
-    module = with_noise(tiny_model(family, **(BIASES.get(family, {}) if biased else {})))
+    options: dict[str, Any] = BIASES.get(family, {}) if biased else {}
+    module = with_noise(tiny_model(family, **options))
     wanted = generated(module, batched=False)
     if rearranged:
         monkeypatch.setattr(packed, "LEAST_STEPS", 1)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -10,7 +12,7 @@ from toishi.memory import ModelShape
 from toishi.policy.policy import Policy
 
 
-def shape_of(family: str, dtype: torch.dtype = torch.float32, **options: bool) -> ModelShape:
+def shape_of(family: str, dtype: torch.dtype = torch.float32, **options: Any) -> ModelShape:
     return ModelShape.of(Policy(tiny_model(family), compute_dtype=dtype, **options))
 
 

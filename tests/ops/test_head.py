@@ -93,7 +93,7 @@ def test_the_gradient_of_a_tied_weight_is_the_sum_of_both_uses() -> None:
     _, weight, bias, targets = numbers()
     weight.requires_grad_()
     ids = torch.tensor([0, 3, 3, 9, 10])
-    gradients = []
+    gradients: list[Tensor] = []
     for use in (head_logprobs_and_entropy, lambda h, head, t, temp: logprobs_and_entropy(written_out(h, head), t, temp)):
         logprobs, entropy = use(torch.nn.functional.embedding(ids, weight).tanh(), head_of(weight, bias), targets, 0.7)
         gradients += torch.autograd.grad(logprobs.sum() - 0.3 * entropy.sum(), [weight])

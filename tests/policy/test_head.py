@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -134,12 +135,13 @@ def test_a_model_that_does_something_else_takes_the_plain_way(change: str, monke
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         output = original(self, *args, **kwargs)
-        logits = output.logits
-        output.logits = {
+        logits: Tensor = output.logits
+        changed: dict[str, Callable[[], Tensor]] = {
             "square": lambda: logits + 1e-3 * logits.square(),
             "small cap": lambda: 200 * torch.tanh(logits / 200),  # would hide among logits of usual size
             "embedding norm": lambda: logits / logits.norm(dim=-1, keepdim=True),
-        }[change]()
+        }
+        output.logits = changed[change]()
         return output
 
     monkeypatch.setattr(type(model), "forward", forward)

@@ -13,7 +13,20 @@ from rich.text import Text
 from typer.core import TyperGroup
 
 from toishi import __version__
-from toishi.cli import exchanging, explaining, judging, looking, measuring, replaying, running, toy, verifying, whatif
+from toishi.cli import (
+    collecting,
+    exchanging,
+    explaining,
+    judging,
+    labelling,
+    looking,
+    measuring,
+    replaying,
+    running,
+    toy,
+    verifying,
+    whatif,
+)
 from toishi.cli.common import print_json, results_apart
 from toishi.consoles import discard, make_console, replace_unknown_signs
 from toishi.errors import ToishiError
@@ -87,6 +100,7 @@ def _options(
 PANELS = {
     "Train": (running.demo, running.train, running.resume),
     "Look at a run": (explaining.explain, looking.audit, replaying.replay, whatif.whatif, measuring.evaluate, measuring.sample),
+    "Make and choose data": (*collecting.COMMANDS, labelling.label),
     "Prepare and learn": (measuring.check, looking.recipes, looking.algorithms, verifying.verify, measuring.fetch),
 }
 

@@ -21,6 +21,7 @@ from typing import Any
 from toishi.errors import RecordError
 
 _CHUNK_BYTES = 1 << 20
+RESUMES = "or take off this line and all after it, and resume goes on from a checkpoint before that step"
 
 
 def plain(value: Any) -> Any:
@@ -155,12 +156,12 @@ def append_line(path: Path, values: Mapping[str, Any]) -> str:
     return str(json.loads(line)["seal"])
 
 
-def read_lines(path: Path) -> list[dict[str, Any]]:
+def read_lines(path: Path, *, otherwise: str = RESUMES) -> list[dict[str, Any]]:
     """The JSON objects of a file of lines; a missing file is empty and a cut last line is left out.
 
-    Raises RecordError when a line before the last is damaged.
+    Raises RecordError when a line before the last is damaged; `otherwise` is what can be done there without a copy.
     """
-    return _read_lines(path)[0]
+    return _read_lines(path, otherwise)[0]
 
 
 def cut_bytes(path: Path) -> int:
@@ -175,7 +176,7 @@ def trim_cut_line(path: Path) -> None:
         os.truncate(path, path.stat().st_size - cut)
 
 
-def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
+def _read_lines(path: Path, otherwise: str = RESUMES) -> tuple[list[dict[str, Any]], int]:
     """The objects, and how many bytes from the start are whole lines."""
     *raw_lines, tail = _bytes(path).split(b"\n")
     values: list[dict[str, Any]] = []
@@ -187,8 +188,7 @@ def _read_lines(path: Path) -> tuple[list[dict[str, Any]], int]:
         if value is None:
             raise RecordError(
                 f"{path}, line {number}: expected a JSON object, got {raw[:60]!r}. Only a last line may be cut (by a kill). "
-                "Restore the file from a copy; or take off this line and all after it, and resume goes on from a checkpoint "
-                "before that step"
+                f"Restore the file from a copy; {otherwise}"
             )
         values.append(value)
         size += len(raw) + 1
