@@ -160,7 +160,9 @@ ODD: dict[str, dict[str, Any]] = {
     "adapters": {"model.lora": {"rank": 2, "alpha": 4.0}},
     "sgd in bfloat16": {"model.dtype": "bfloat16", "optimizer": {"name": "sgd", "lr": 1e-4}},
 }
-CASES = {name: {"algorithm": {"name": name}} for name in ROWS} | ODD
+SAMPLED = {name: {"algorithm": {"name": name}} for name, row in ROWS.items() if row.source == "sampled"}
+"""Rows of written answers have runs of their own in tests/test_written.py."""
+CASES = SAMPLED | {"dpo_online": {"algorithm": {"name": "dpo_online"}, "train.inner_epochs": 1}} | ODD
 
 
 @pytest.mark.parametrize("name", CASES)
