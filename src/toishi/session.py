@@ -136,17 +136,8 @@ class Learner:
 
     @classmethod
     def of(cls, config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
-        sampling, able = config.sampling, able_to(config, policy)
-        settings = UpdateSettings(
-            algorithm=config.algorithm,
-            train=config.train,
-            optimizer=config.optimizer,
-            temperature=sampling.temperature,
-            max_new_tokens=sampling.max_new_tokens,
-            shared_prompt=able.shared_prompt,
-            token_budget=machine.token_budget(config),
-            seed=config.seed,
-        )
+        able = able_to(config, policy)
+        settings = UpdateSettings.of(config, shared_prompt=able.shared_prompt, token_budget=machine.token_budget(config))
         engine = TorchEngine(
             policy.module, stop_ids=renderer.stop_ids, decode=renderer.decode, batched_prompts=able.batched_decode
         )

@@ -22,7 +22,7 @@ from torch import Tensor
 
 from toishi.algorithms.apply import counted, token_objective
 from toishi.algorithms.rows import Algorithm
-from toishi.config import OptimizerConfig, TrainConfig
+from toishi.config import Config, OptimizerConfig, TrainConfig
 from toishi.errors import NumericsError
 from toishi.observing import Denominators, Observer, SeenRow
 from toishi.ops.random import permutation
@@ -45,6 +45,20 @@ class UpdateSettings:
     shared_prompt: bool
     token_budget: int
     seed: int
+
+    @classmethod
+    def of(cls, config: Config, *, shared_prompt: bool, token_budget: int) -> UpdateSettings:
+        """Those of a run: what its configuration says, and what was decided for its model and machine."""
+        return cls(
+            algorithm=config.algorithm,
+            train=config.train,
+            optimizer=config.optimizer,
+            temperature=config.sampling.temperature,
+            max_new_tokens=config.sampling.max_new_tokens,
+            shared_prompt=shared_prompt,
+            token_budget=token_budget,
+            seed=config.seed,
+        )
 
 
 SKIPPED = {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/skipped": 1.0}

@@ -138,18 +138,9 @@ def read_step(run: Run, step: int, group: int) -> RecordedStep:
     """
     config, report = recorded_config(run), run.step(step)
     group_of(report.groups, group)
-    sampling = config.sampling
-    settings = UpdateSettings(
-        algorithm=config.algorithm,
-        train=config.train,
-        optimizer=config.optimizer,
-        temperature=sampling.temperature,
-        max_new_tokens=sampling.max_new_tokens,
-        shared_prompt=False,
-        token_budget=Machine(**run.run["decisions"]).token_budget(config),
-        seed=config.seed,
-    )
-    require_recorded(report.groups, config.algorithm, sampling.max_new_tokens)
+    budget = Machine(**run.run["decisions"]).token_budget(config)
+    settings = UpdateSettings.of(config, shared_prompt=False, token_budget=budget)
+    require_recorded(report.groups, config.algorithm, config.sampling.max_new_tokens)
     return RecordedStep(
         run=run,
         report=report,
