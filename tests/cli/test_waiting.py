@@ -37,7 +37,7 @@ def test_the_first_spins_and_the_second_sleeps_until_the_first_has_ended(tmp_pat
     second = holder(tmp_path)
     assert said(second) == f"False {ASLEEP}"
     first.kill()
-    first.wait()
+    first.communicate()
     third = holder(tmp_path)
     assert said(third) == "True {}"
     for process in (second, third):
