@@ -62,7 +62,7 @@ def with_noise(module: Any) -> Any:
     return module.requires_grad_(False)
 
 
-BIASES = {"llama": {"attention_bias": True, "mlp_bias": True}, "qwen3": {"attention_bias": True}}
+BIASES: dict[str, dict[str, Any]] = {"llama": {"attention_bias": True, "mlp_bias": True}, "qwen3": {"attention_bias": True}}
 
 
 @pytest.mark.parametrize("rearranged", [True, False])
@@ -152,7 +152,8 @@ def test_checkpointed_layers_are_plain_layers_here() -> None:
 @pytest.mark.parametrize("family", sorted(FLAT_TYPES))
 def test_the_policy_of_a_run_gets_it(family: str, checkpointing: bool) -> None:
     """Drop-ins and checkpointed layers, which a policy gives its module, do not stand in its way."""
-    module = with_noise(tiny_model(family, **BIASES.get(family, {})))
+    options: dict[str, Any] = BIASES.get(family, {})
+    module = with_noise(tiny_model(family, **options))
     wanted = generated(module, batched=False)
     policy = Policy(module.requires_grad_(True), compute_dtype=torch.float32, gradient_checkpointing=checkpointing)
     assert is_flat(policy.module)

@@ -17,11 +17,6 @@ import time
 from collections.abc import MutableMapping
 from pathlib import Path
 
-try:
-    import fcntl
-except ImportError:  # Windows: threads sleep
-    fcntl = None  # type: ignore[assignment]
-
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
 COMPUTING = frozenset({"train", "resume", "demo", "evaluate", "replay", "select", "collect"})
 """Commands that keep all cores busy for long; others leave the lock to them."""
@@ -63,7 +58,9 @@ def _running(source: Path) -> int | None:
 
 def _take_lock(folder: Path) -> bool:
     """Hold the lock until this process ends; False when another one holds it, or there can be none."""
-    if fcntl is None:
+    try:
+        import fcntl
+    except ImportError:  # Windows
         return False
     try:
         lock = os.open(folder / f"toishi-spins-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
