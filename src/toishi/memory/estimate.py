@@ -196,7 +196,11 @@ def _update(config: Config, shape: ModelShape, prompt_tokens: int, budget: int) 
         parts.append(Part("logits", 4 * number, f"{_PLAIN_HEAD_COPIES} × {answers:,} tokens × {shape.vocabulary:,}, fp32"))
     if shape.trained == shape.parameters:
         parts.append(
-            Part("head's gradient", size * shape.vocabulary * shape.hidden, f"{shape.vocabulary:,} × {shape.hidden:,} weights")
+            Part(
+                "embeddings' gradient",
+                size * shape.vocabulary * shape.hidden,
+                f"{shape.vocabulary:,} × {shape.hidden:,} weights",
+            )
         )
     if shape.on_cpu and config.sampling.max_new_tokens >= LEAST_STEPS:
         parts.append(Part("left from sampling", size * shape.linear, f"{size} bytes a weight of the linear layers"))
