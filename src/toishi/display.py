@@ -179,7 +179,8 @@ class Display:
             leading = LEADING[session.config.algorithm.source][1]
             self._print(Text("\n" + reward_curve(session.metrics, min(self.console.width, 100), key=leading)))
         self._show_group(folder)
-        self._print(_next_lines(str(folder), self._shown[0] if self._shown else session.step))
+        step = self._shown[0] if self._shown else session.step
+        self._print(_next_lines(str(folder), step, *_ASK[session.config.algorithm.predicts]))
 
     def _show_group(self, folder: Path) -> None:
         """The last group that taught something, out of the record."""
@@ -215,12 +216,22 @@ class Display:
         self.console.print(what, soft_wrap=isinstance(what, Text), highlight=False)
 
 
-def _next_lines(folder: str, step: int) -> Text:
+_ASK = {
+    "tokens": ('toishi sample {} "..."', "ask the trained model something"),
+    "score": (
+        "toishi evaluate {}",
+        "rank the held-out pairs again; the reward `reward_model` takes the folder of its checkpoint",
+    ),
+}
+"""What a model predicts -> the command that asks it, and what for."""
+
+
+def _next_lines(folder: str, step: int, asking: str, purpose: str) -> Text:
     lines = Text.assemble("\nrun folder  ", (folder, "bold"), "\n\nWhat next:\n")
     for command, meaning in (
         (f"toishi explain {folder} --step {step}", "every group of that step: scores, mean, advantage"),
         (f"toishi audit {folder}", "recompute every advantage and token weight from the stored scores"),
-        (f'toishi sample {folder} "..."', "ask the trained model something"),
+        (asking.format(folder), purpose),
     ):
         lines.append(f"  {command}\n", style="green")
         lines.append(f"      {meaning}\n", style="dim")
