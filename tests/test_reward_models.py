@@ -28,6 +28,7 @@ from toishi.replay.plan import plan_replay
 from toishi.replay.redo import replay
 from toishi.sampler import Source, measure_model
 from toishi.tasks import build_task
+from toishi.tracing.afterwards import replay_traced
 
 EARLY, LATE = "abcdefghijklm", "nopqrstuvwxyz"
 
@@ -216,6 +217,8 @@ def test_the_record_is_whole_and_the_step_comes_out_again(tiny: Path, tmp_path: 
     assert [event for event in run.events if event["kind"] == "health"] == []
     assert explain_chain(run, 2).broken is None
     assert replay(run, plan_replay(run, 3)).bit_for_bit
+    with pytest.raises(ConfigError, match="trains a score, which has none"):
+        replay_traced(run, plan_replay(run, 3))
     lines = run.metrics
     assert all(line["sampler_gap/mean_abs"] is None and line["entropy/mean_nats"] is None for line in lines)
     for line in lines:

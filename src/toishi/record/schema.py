@@ -85,8 +85,13 @@ TOKEN_COLUMNS = (
     Column("loss_mask", pa.list_(pa.int8()), "1 where the policy sampled the token, 0 for tool results and prefilled text"),
     Column("sampled_logprob", _FLOATS, "log-prob (nats) as the engine sampled it, at the sampling temperature"),
     Column("sampled_entropy", _FLOATS, "entropy (nats) of the distribution the token was drawn from"),
-    Column("old_logprob", _FLOATS, "log-prob (nats) before the step's first update, as the update computes it"),
-    Column("logprob", _FLOATS, "log-prob (nats) under the weights that this update started from"),
+    Column(
+        "old_logprob",
+        _FLOATS,
+        "log-prob (nats) before the step's first update, as the update computes it; of a reward model its "
+        "score, on the last token",
+    ),
+    Column("logprob", _FLOATS, "log-prob (nats), or score, under the weights that this update started from"),
     Column("ref_logprob", _FLOATS, "log-prob (nats) under the reference model; null when no KL term needs it"),
     Column("entropy", _FLOATS, "entropy (nats) under the weights that this update started from"),
     Column("ratio", _FLOATS, "importance ratio that multiplies the advantage: exp(logprob - old_logprob), or the sequence's"),
