@@ -88,8 +88,7 @@ TOKEN_COLUMNS = (
     Column(
         "old_logprob",
         _FLOATS,
-        "log-prob (nats) before the step's first update, as the update computes it; of a reward model its "
-        "score, on the last token",
+        "log-prob (nats) before the step's first update; of a reward model its score, on the last token",
     ),
     Column("logprob", _FLOATS, "log-prob (nats), or score, under the weights that this update started from"),
     Column("ref_logprob", _FLOATS, "log-prob (nats) under the reference model; null when no KL term needs it"),

@@ -38,8 +38,8 @@ def replay_traced(
     row = recorded_config(run).algorithm
     if row.predicts == "score":
         raise ConfigError(
-            f"a trace follows the probability of tokens, and algorithm '{row.name}' trains a score, which has none; `toishi replay` "
-            "without --trace does the step again and compares it"
+            f"a trace follows the probability of tokens, and algorithm '{row.name}' trains a score, which has none; "
+            "`toishi replay` without --trace does the step again and compares it"
         )
     traces: list[Trace] = []
     measured: list[tuple[Influence, Arrays]] = []
