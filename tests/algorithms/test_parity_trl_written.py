@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -157,7 +158,8 @@ def test_reward_model(tmp_path: Path, centring: float, margins: tuple[float, ...
     loss, gradient = theirs(trainer, trainer.data_collator(tokens))
     found = []
     for number, one in enumerate(tokens):
-        shared = len(tiny_tokenizer()(PROMPTS[number])["input_ids"])
+        both = zip(one["chosen_ids"], one["rejected_ids"], strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
         prompt = Prompt(id=str(number), text="?", token_ids=tuple(one["chosen_ids"][:shared]))
         margin = Score(reward=MARGIN, value=0.0 if margins is None else margins[number], weight=0.0)
         answers = [one[name][shared:] for name in ("chosen_ids", "rejected_ids")]
