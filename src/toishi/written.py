@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import takewhile
+from itertools import chain, takewhile
 from numbers import Real
 from typing import Any
 
@@ -132,29 +132,32 @@ def longest(group: Group) -> int:
 
 
 def look_at_rows(config: Config, task: Task, renderer: Renderer) -> tuple[str, ...]:
-    """Makes the group of every row (of an endless task the first few hundred). Returns what a person should know.
+    """Makes the group of every row (of an endless task the first few hundred), and of held-out ones where these are compared by
+    their answers too. Returns what a person should know.
 
     Raises one DataError that lists the rows which cannot be used; a fault of every row is raised as it is.
     """
     if config.algorithm.source not in WRITTEN:
         return ()
-    count = ENDLESS_ROWS if task.num_train is None else min(MAX_ROWS, task.num_train)
+    trained = ENDLESS_ROWS if task.num_train is None else min(MAX_ROWS, task.num_train)
+    heldout = task.heldout_prompts()[: config.evaluation.prompts] if config.algorithm.predicts == "score" else ()
+    count = trained + len(heldout)
     faults: list[ToishiError] = []
     left_out, limit = 0, config.sampling.max_new_tokens
-    for index in range(count):
+    for index, prompt in enumerate(chain((task.train_prompt(index) for index in range(trained)), heldout)):
         try:
-            group = written_group(renderer.render(task.train_prompt(index)), config, renderer, step=0, number=index)
+            group = written_group(renderer.render(prompt), config, renderer, step=0, number=index)
         except ToishiError as error:
             faults.append(error)
             continue
         if longest(group) > limit and config.answers.too_long == "refuse":
             faults.append(_too_long(group, limit))
-        left_out += longest(group) > limit
+        left_out += index < trained and longest(group) > limit
     if faults:
         raise _error(faults, count)
-    if left_out == count:
+    if left_out == trained:
         raise DataError(f"every written answer is longer than sampling.max_new_tokens={limit}; raise it")
-    text = f"{left_out} of {count} rows are passed over: their answers are longer than sampling.max_new_tokens={limit}"
+    text = f"{left_out} of {trained} rows are passed over: their answers are longer than sampling.max_new_tokens={limit}"
     return (text,) if left_out else ()
 
 
