@@ -21,7 +21,7 @@ from rich.text import Text
 
 from toishi.display_tables import (
     LEADING,
-    NOTE_ON_EVALUATION,
+    NOTES_ON_EVALUATION,
     NOTES_ON_STEPS,
     before_after,
     disk_of,
@@ -154,7 +154,8 @@ class Display:
     def evaluation(self, session: Session, found: Evaluation) -> None:
         """One line for a held-out measurement."""
         if len(session.evaluations) == 1:
-            self.console.print(Text(f"\n{NOTE_ON_EVALUATION}", style="dim"))
+            note = NOTES_ON_EVALUATION[session.config.algorithm.predicts]
+            self.console.print(Text(f"\n{note}", style="dim"))
         self._print(Text(evaluation_line(found), style="cyan"))
 
     def alarm(self, alarm: Alarm) -> None:

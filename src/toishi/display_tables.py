@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from toishi.session import Session
     from toishi.types import Group
 
-NOTE_ON_EVALUATION = "held-out: mean reward [95% interval] on prompts that are never trained on"
+NOTES_ON_EVALUATION = {
+    "tokens": "held-out: mean reward [95% interval] on prompts that are never trained on",
+    "score": "held-out: share [95% interval] of pairs that are never trained on whose chosen answer gets the higher score",
+}
+"""By what the model predicts."""
 TOO_FEW = "; too few prompts for an interval"
 NOTE_ON_STEPS = (
     "reward: mean of the step's answers. mixed: groups whose answers got different rewards; by comparison, only these teach. "
