@@ -86,7 +86,8 @@ def logits_of(folder: Path, texts: Sequence[list[int]]) -> list[float]:
     ids = torch.tensor([[*text, *[pad] * (width - len(text))] for text in texts])
     mask = torch.tensor([[1] * len(text) + [0] * (width - len(text)) for text in texts])
     with torch.no_grad():
-        return model(input_ids=ids, attention_mask=mask).logits[:, 0].tolist()
+        logits: list[float] = model(input_ids=ids, attention_mask=mask).logits[:, 0].tolist()
+    return logits
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen3", "gemma", "gpt2", "mistral"])
@@ -196,8 +197,8 @@ def test_check_finds_nothing_to_mend(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_margin_and_centring_reach_the_loss(tiny: Path, tmp_path: Path) -> None:
-    row = {"name": "reward_model", "centring": 0.1}
-    made = config(tiny, tmp_path, **{"algorithm": row, "answers.margin": "margin"})
+    choices: dict[str, Any] = {"algorithm": {"name": "reward_model", "centring": 0.1}, "answers.margin": "margin"}
+    made = config(tiny, tmp_path, **choices)
     run = Run.open(loop.train(made, tmp_path / "run").folder)
     losses = []
     for group in run.step(1).groups:
@@ -212,7 +213,7 @@ def test_margin_and_centring_reach_the_loss(tiny: Path, tmp_path: Path) -> None:
 
 
 def test_the_record_is_whole_and_the_step_comes_out_again(tiny: Path, tmp_path: Path) -> None:
-    run = Run.open(loop.train(config(tiny, tmp_path, **{"train.steps": 3}), tmp_path / "run").folder)
+    run = Run.open(loop.train(config(tiny, tmp_path, None, **{"train.steps": 3}), tmp_path / "run").folder)
     assert audit(run).findings == ()
     assert [event for event in run.events if event["kind"] == "health"] == []
     assert explain_chain(run, 2).broken is None
@@ -230,7 +231,7 @@ def test_a_resumed_run_ends_in_the_same_weights(tiny: Path, tmp_path: Path) -> N
     def checksums(folder: Path) -> list[Any]:
         return [line["update/weights_checksum"] for line in Run.open(folder).metrics]
 
-    made = config(tiny, tmp_path, **{"train.steps": 4, "checkpoint.every": 2})
+    made = config(tiny, tmp_path, None, **{"train.steps": 4, "checkpoint.every": 2})
     loop.train(made, tmp_path / "whole")
     folder = loop.train(made, tmp_path / "cut").folder
     shutil.rmtree(folder / "checkpoints" / "step_000004")

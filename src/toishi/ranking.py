@@ -12,8 +12,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
-
 from toishi.config import Config
 from toishi.evaluate import Evaluation, ends
 from toishi.ops.association import pearson
@@ -45,15 +43,17 @@ def evaluate_pairs(
     """
     groups = [written_group(prompt, config, renderer, step=step, number=number) for number, prompt in enumerate(prompts)]
     scored = policy_logprobs(policy, [rollout for group in groups for rollout in group.rollouts], settings)
-    pairs = [tuple(scored[rollout.id][-1] for rollout in group.rollouts) for group in groups]
+    pairs = [(scored[chosen.id][-1], scored[rejected.id][-1]) for chosen, rejected in (group.rollouts for group in groups)]
     return _summarised(groups, pairs, settings, step)
 
 
-def _summarised(groups: Sequence[Group], pairs: Sequence[Any], settings: UpdateSettings, step: int) -> Evaluation:
+def _summarised(
+    groups: Sequence[Group], pairs: Sequence[tuple[float, float]], settings: UpdateSettings, step: int
+) -> Evaluation:
     row = settings.algorithm
     right = {group.prompt.id: _right(c - r) for group, (c, r) in zip(groups, pairs, strict=True)}
     found = mean_interval(list(right.values()))
-    losses = [PREFERENCES[row.preference](c, r, 1, 1, row.beta, row.label_smoothing).loss for c, r in pairs]
+    losses = [PREFERENCES[row.preference](c, r, 1, 1, row.beta, row.label_smoothing, 0.0).loss for c, r in pairs]
     beliefs = [sigmoid(row.beta * abs(c - r)) for c, r in pairs]
     scores = [score for pair in pairs for score in pair]
     lengths = [rollout.completion.num_tokens for group in groups for rollout in group.rollouts]
