@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
 from toishi.config import Config
 from toishi.evaluate import Evaluation, ends
 from toishi.ops.association import pearson
