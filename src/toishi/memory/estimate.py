@@ -84,7 +84,8 @@ def estimate_memory(config: Config, shape: ModelShape, *, prompt_tokens: int, bu
     budget         packed tokens of a forward pass
     """
     update = _update(config, shape, prompt_tokens, budget)
-    phases = [Phase("sampling", _sampling(config, shape, prompt_tokens)), Phase("update", update)]
+    sampling = [Phase("sampling", _sampling(config, shape, prompt_tokens))] if config.algorithm.predicts == "tokens" else []
+    phases = [*sampling, Phase("update", update)]
     if config.record.trace_every or config.record.trace_when:
         phases.append(Phase("traced update", (*update, *_tracing(config, shape))))
     if checkpoint := _checkpoint(shape, update):

@@ -24,7 +24,7 @@ from torch import Tensor
 from toishi.errors import NumericsError
 from toishi.policy.attention import attending, attends_in_parts
 from toishi.policy.fused import fuse
-from toishi.policy.head import FromHidden, FromLogits, Predictions, choose_head
+from toishi.policy.head import FromHidden, FromLogits, FromScores, Predictions, choose_head
 from toishi.policy.layout import Layout
 from toishi.policy.recomputing import recompute_layers, within
 from toishi.policy.remaking import remaking
@@ -126,6 +126,11 @@ class Policy:
         return sum(weight.numel() for weight in self.module.parameters())
 
     @property
+    def scores_answers(self) -> bool:
+        """Whether the model gives a number to a whole answer (a reward model) instead of predicting its tokens."""
+        return self.head.score is not None
+
+    @property
     def mixes_groups(self) -> bool:
         """Whether answers to several prompts in one row cost no more than in rows of their own."""
         return attends_in_parts(self.module)
@@ -135,6 +140,10 @@ class Policy:
 
         Only the kept positions reach the vocabulary head, which is larger than the rest of a small model.
         """
+        if self.head.score is not None:
+            output = self._run(self.module.base_model, input_ids_L, position_ids_L, layout)
+            score_N1 = self.head.score(output.last_hidden_state[0, keep_N])
+            return FromScores(score_N=score_N1[:, 0].to(torch.promote_types(score_N1.dtype, torch.float32)))
         fast = self.head.fast
         if fast is None:
             return FromLogits(logits_NV=self.logits(input_ids_L, position_ids_L, keep_N, layout))
