@@ -89,7 +89,7 @@ def test_a_step_that_spikes_is_done_again_in_the_same_bits(
     plain = loop.train(recipe(tiny, **overrides), tmp_path / "plain").folder
     monkeypatch.setattr(live, "ENOUGH", 1)
     monkeypatch.setattr(live, "KL_SPIKE_NATS", 0.0)
-    monkeypatch.setattr(live, "KL_SPIKE_TIMES", 0.5)
+    monkeypatch.setattr(live, "KL_SPIKE_TIMES", 0.1)
     folder = loop.train(recipe(tiny, **overrides, **{"record.trace_when": ["kl_spike"]}), tmp_path / "run").folder
     assert traced_steps(folder)
     assert all("KL spike" in read_trace(folder, step).why for step in traced_steps(folder))
