@@ -100,7 +100,7 @@ class _Asked:
 
     def _columns(self) -> Iterator[tuple[Column, bool]]:
         names = ("number", "answer", "score", *(("reward",) if self.with_reward else ()), "advantage")
-        names += ("real_change", "estimate", "range", "way")
+        names += ("real_change", "estimate", "way")
         fixed = ("number", "answer", "real_change")
         for name, column in zip(names, self.voice.columns(*names), strict=True):
             yield column, name not in fixed
@@ -179,13 +179,13 @@ class _Asked:
         cells = [score]
         if self.with_reward:
             cells.append(_pair(*(out if one.reward is None else brief.number(one.reward) for one in (old, new))))
-        cells.append(_pair(*("–" if one.left_out else brief.signed(_tidy(one.advantage)) for one in (old, new))))
+        cells.append(_pair(*("–" if one.left_out else _advantage(one.advantage) for one in (old, new))))
         if new.forecast is None or new.half_width is None:
-            return (*cells, "–", "–", self.voice.say("whatif.way_none"))
+            return (*cells, "–", self.voice.say("whatif.way_none"))
         ends = {"low": self.voice.times(new.forecast - new.half_width), "high": self.voice.times(new.forecast + new.half_width)}
         reach = self.voice.say("whatif.measured") if real else self.voice.say("whatif.range", **ends)
         way = {"up": "way_up", "down": "way_down"}.get(new.verdict, "way_unsure")
-        return (*cells, self.voice.times(new.forecast), reach, self.voice.say(f"whatif.{way}"))
+        return (*cells, f"{self.voice.times(new.forecast)}\n({reach})", self.voice.say(f"whatif.{way}"))
 
     def _said(self, case: asked.Case, slider: Slider, now: asked.Case) -> Iterator[str]:
         """The question, what became of the answer that it is about, what became of others, and how far it can be trusted."""
@@ -216,7 +216,7 @@ class _Asked:
     def _question(self, case: asked.Case, mine: AskedAnswer, before: AskedAnswer, names: dict[str, str]) -> str:
         if _is_left_out(case):
             return self.voice.say("whatif.said_drop", **names)
-        old, new = (self.brief.signed(_tidy(one.advantage)) for one in (before, mine))
+        old, new = (_advantage(one.advantage) for one in (before, mine))
         key = "said_joins" if before.left_out and not mine.left_out else "said_score"
         return self.voice.say(f"whatif.{key}", old=old, new=new, **names)
 
@@ -237,7 +237,7 @@ class _Asked:
         """Answers that would turn round, that would go against their own advantage, and that cannot be told."""
         clear = [(new, old) for new, old in zip(case.answers, now.answers, strict=True) if new.verdict in ("up", "down")]
         turned = [new.member for new, old in clear if old.forecast is not None and (old.forecast > 0) != (new.verdict == "up")]
-        against = [new.member for new, _ in clear if (new.advantage or 0.0) * (1 if new.verdict == "up" else -1) < 0]
+        against = [new.member for new, _ in clear if round(new.advantage or 0.0, 9) * (1 if new.verdict == "up" else -1) < 0]
         unsure = [each.member for each in case.answers if each.verdict == "direction not determined"]
         for key, members in (("turned", turned), ("against", against), ("undetermined", unsure)):
             if members:
@@ -248,9 +248,12 @@ def _is_left_out(case: asked.Case) -> bool:
     return case.option != "" and case.score is None
 
 
-def _tidy(advantage: float | None) -> float | None:
-    """Without what rounding leaves of 0."""
-    return advantage if advantage is None else round(advantage, 9)
+def _advantage(value: float | None) -> str:
+    """
+    >>> _advantage(-0.7242), _advantage(0.0), _advantage(None)
+    ('−0.72', '0', '–')
+    """
+    return "–" if value is None else f"{value:+.2f}".replace("-", "−") if round(value, 2) else "0"
 
 
 def _pair(before: str, after: str) -> str:
