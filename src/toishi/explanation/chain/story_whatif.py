@@ -25,6 +25,7 @@ NUMBERS = ("score", "reward", "advantage", "change_nats", "half_width_nats")
 WORDS = ("choice", "slider", "apart", "reset", "command", "picture")
 SHOWN_CHANGE = 0.01
 """Relative change of the clipping's factor from which it is worth a sentence."""
+_TIMES = "×\u00a0"
 _TONES: dict[str, Tone] = {"up": "up", "down": "down", "direction not determined": "against", "no number": ""}
 
 
@@ -182,7 +183,8 @@ class _Asked:
         cells.append(_pair(*("–" if one.left_out else _advantage(one.advantage) for one in (old, new))))
         if new.forecast is None or new.half_width is None:
             return (*cells, "–", self.voice.say("whatif.way_none"))
-        ends = {"low": self.voice.times(new.forecast - new.half_width), "high": self.voice.times(new.forecast + new.half_width)}
+        low, high = (self.voice.times(end) for end in (new.forecast - new.half_width, new.forecast + new.half_width))
+        ends = {"low": low.removeprefix(_TIMES), "high": high.removeprefix(_TIMES)}
         reach = self.voice.say("whatif.measured") if real else self.voice.say("whatif.range", **ends)
         way = {"up": "way_up", "down": "way_down"}.get(new.verdict, "way_unsure")
         return (*cells, f"{self.voice.times(new.forecast)}\n({reach})", self.voice.say(f"whatif.{way}"))
