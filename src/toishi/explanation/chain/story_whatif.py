@@ -209,7 +209,7 @@ class _Asked:
             yield say("whatif.said_skipped")
             return
         yield from self._became(mine, before)
-        yield from self._others(case, now)
+        yield from self._others(case, now, slider.member)
         yield say(f"whatif.said_{case.trust}")
         old, new = case.clip_factor
         if old is not None and new is not None and abs(new - old) > SHOWN_CHANGE * old:
@@ -235,12 +235,13 @@ class _Asked:
         key = "said_unsure" if mine.verdict == "direction not determined" else "said_became"
         yield self.voice.say(f"whatif.{key}", **values)
 
-    def _others(self, case: asked.Case, now: asked.Case) -> Iterator[str]:
-        """Answers that would turn round, that would go against their own advantage, and that cannot be told."""
+    def _others(self, case: asked.Case, now: asked.Case, mine: int) -> Iterator[str]:
+        """Other answers that would turn round or cannot be told, and all that would go against their own advantage."""
         clear = [(new, old) for new, old in zip(case.answers, now.answers, strict=True) if new.verdict in ("up", "down")]
         turned = [new.member for new, old in clear if old.forecast is not None and (old.forecast > 0) != (new.verdict == "up")]
         against = [new.member for new, _ in clear if round(new.advantage or 0.0, 9) * (1 if new.verdict == "up" else -1) < 0]
         unsure = [each.member for each in case.answers if each.verdict == "direction not determined"]
+        turned, unsure = ([member for member in members if member != mine] for members in (turned, unsure))
         for key, members in (("turned", turned), ("against", against), ("undetermined", unsure)):
             if members:
                 yield self.voice.say(f"whatif.said_{key}", answers=self.voice.members(members))
