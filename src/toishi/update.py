@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,8 +29,10 @@ from toishi.ops.random import permutation
 from toishi.packing import PackedRow, pack
 from toishi.policy.head import Predictions
 from toishi.policy.optimizer import learning_rate
-from toishi.policy.policy import Policy
 from toishi.types import Group, Rollout, RolloutId, TokenStreams, Update
+
+if TYPE_CHECKING:
+    from toishi.policy.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -101,6 +103,18 @@ def test_numbers_have_room_beside_long_answers(width: int, run: Run) -> None:
     for each in found.answers:
         assert each.moved.forecast is not None
         assert any(times(each.moved.forecast) in line and "a long answer"[:9] in line for line in lines)
+
+
+def test_an_answer_needs_no_transformers(run: Run) -> None:
+    """The model is not loaded, so neither is what loads it: it would take longer than everything else."""
+    command = ["whatif", str(run.folder), "--step", "1", "--group", "0", "--score", "judge:0=0.1"]
+    code = (
+        f"import sys\nfrom toishi.cli.app import app\napp({command!r}, standalone_mode=False)\n"
+        "print(sorted({'transformers', 'peft', 'toishi.engines.torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "#0 would go from" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
 
 
 def test_the_cost_of_a_redo_is_said_first(run: Run) -> None:

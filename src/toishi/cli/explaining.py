@@ -80,7 +80,7 @@ def explain(
         ensure_influence(found, step)
     chain = explain_chain(found, step, group=group, member=member, update=update, language=language)
     if html is not None:
-        _write(chain, language, html)
+        _write(found, chain, language, html)
     if as_json:
         _print_json(found, chain, with_step=group is None)
     elif html is None:
@@ -123,11 +123,17 @@ def _rejudged(run: Run, step: int, times: int, reward: str | None, as_json: bool
     print_json(found.as_record()) if as_json else render_rejudged(found, console)
 
 
-def _write(chain: Chain, language: str, path: Path) -> None:
+def _write(run: Run, chain: Chain, language: str, path: Path) -> None:
+    """With the answers to what a reader may ask of the group."""
+    from toishi.consoles import make_console
+    from toishi.counterfactual.grid import whatifs_of
     from toishi.explanation.chain.story import page
     from toishi.explanation.page.render_html import html_page
 
-    write_page(path, html_page(page(chain, language)))
+    update = 0 if chain.weights is None else chain.weights.update
+    with make_console(stderr=True).status("asking what other scores would have done"):
+        asked = whatifs_of(run, chain.step, chain.group, first=chain.member, update=update)
+    write_page(path, html_page(page(chain, language, asked=asked)))
 
 
 def _print_json(run: Run, chain: Chain, *, with_step: bool) -> None:
