@@ -67,13 +67,14 @@ SKIPPED = {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/ski
 
 def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
     """The groups with log-probs under the model of step 0, where KL or advantages need them, and the policy's, if unknown."""
-    if not settings.algorithm.needs_reference:
+    row = settings.algorithm
+    if not (row.needs_reference or row.needs_policy_before):
         return tuple(groups)
     everyone = [rollout for group in groups for rollout in group.rollouts]
-    found = reference_logprobs(policy, everyone, settings)
-    unknown = [one for one in everyone if settings.algorithm.needs_log_ratio and not one.completion.sampled_logprobs]
-    own = _logprobs(policy, unknown, settings)
-    known = {one.id: replace(one, ref_logprobs=found[one.id], policy_logprobs=own.get(one.id)) for one in everyone}
+    reference = reference_logprobs(policy, everyone, settings) if row.needs_reference else {}
+    unknown = [one for one in everyone if row.needs_policy_before and not one.completion.sampled_logprobs]
+    own = policy_logprobs(policy, unknown, settings)
+    known = {one.id: replace(one, ref_logprobs=reference.get(one.id), policy_logprobs=own.get(one.id)) for one in everyone}
     return tuple(replace(group, rollouts=tuple(known[one.id] for one in group.rollouts)) for group in groups)
 
 
@@ -83,7 +84,7 @@ def reference_logprobs(
 ) -> dict[RolloutId, tuple[float, ...]]:
     """Log-prob of every token under the model of step 0; 0 at positions without loss."""
     with policy.as_reference():
-        return _logprobs(policy, rollouts, settings)
+        return policy_logprobs(policy, rollouts, settings)
 
 
 def predict(policy: Policy, row: PackedRow) -> Predictions:
@@ -105,7 +106,7 @@ def update_policy(
     Raises NumericsError when a loss or gradient is not finite; no weight of that update has changed then.
     """
     train = settings.train
-    old = _logprobs(policy, counted(groups, settings.algorithm), settings) if train.num_updates > 1 else {}
+    old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if train.num_updates > 1 else {}
     lr = learning_rate(settings.optimizer, step, train.steps)
     for parameter_group in optimizer.param_groups:
         parameter_group["lr"] = lr
@@ -128,7 +129,10 @@ def groups_of_update(groups: Sequence[Group], index: int, settings: UpdateSettin
     return [groups[int(number)] for position, number in enumerate(order) if position % train.minibatches == part]
 
 
-def _logprobs(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> dict[RolloutId, tuple[float, ...]]:
+def policy_logprobs(
+    policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings
+) -> dict[RolloutId, tuple[float, ...]]:
+    """Log-prob of every token under the policy as it is (or the score, on an answer's last token); 0 where there is no loss."""
     found: dict[RolloutId, tuple[float, ...]] = {}
     with torch.no_grad():
         for row in packed_rows(policy, rollouts, settings):
@@ -145,6 +149,7 @@ def packed_rows(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSet
         shared_prompt=settings.shared_prompt,
         token_budget=settings.token_budget,
         mix_groups=policy.mixes_groups,
+        whole=policy.scores_answers,
         device=policy.device,
     )
 

@@ -27,6 +27,9 @@ from toishi.errors import ConfigError
         ("grpo", {"baseline": "none"}, "scale 'group_std' with baseline 'none'"),
         ("reinforce_pp", {"baseline": "none"}, "scale 'batch_std' with baseline 'none'"),
         ("raft", {"baseline": "group_mean"}, "filter 'keep_best' gives the best answers advantage 1"),
+        ("reward_model", {"source": "sampled"}, "predicts 'score' learns from pairs"),
+        ("reward_model", {"kl": "k3", "kl_coef": 0.1}, "has no distribution over tokens"),
+        ("dpo", {"centring": 0.1}, "centring=0.1 holds scores near 0, and predicts 'tokens' has none"),
         ("grpo", {"clip": 0.2}, "Extra inputs are not permitted"),
     ],
 )

@@ -21,6 +21,8 @@ REWARD_MAPS: Mapping[str, Callable[[float], float]] = {
     "identity": lambda reward: reward,
     "plus_minus": lambda reward: 2 * reward - 1,
 }
+MARGIN = "written_margin"
+"""Name of the score (of weight 0) that says by how much an answer is to win its pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +35,9 @@ class Shaped:
     parts         by reward, its weight and what it says of the whole answer: the contribution divided by the weight, so that a
                   cap or a closed gate is in it; rewards of weight 0 are not here
     kl_penalty_T  kl_coef · (logprob_sampled - logprob_ref) for each token, to be subtracted; empty without KL in the reward
-    log_ratio_T   log π - log π_ref of each token with loss, 0 elsewhere; empty where no advantage is made of it
+    log_ratio_T   log π - log π_ref of each token with loss, 0 elsewhere; a reward model's score stands on the last token. Empty
+                  where no advantage is made of it
+    margin        by how much its pair says that it is better at least
     loss_mask_T   1 for tokens with loss
     """
 
@@ -44,6 +48,7 @@ class Shaped:
     parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kl_penalty_T: tuple[float, ...] = ()
     log_ratio_T: tuple[float, ...] = ()
+    margin: float = 0.0
 
     @property
     def num_tokens(self) -> int:
@@ -85,7 +90,7 @@ def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
     penalty_T = _kl_penalty(rollout, row)
     return Shaped(
         counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, parts=_parts(rollout), kl_penalty_T=penalty_T,
-        log_ratio_T=_log_ratio(rollout) if row.needs_log_ratio else (),
+        log_ratio_T=_COMPARED[row.predicts](rollout) if row.needs_policy_before else (), margin=_margin(rollout),
     )  # fmt: skip
 
 
@@ -146,6 +151,20 @@ def _log_ratio(rollout: Rollout) -> tuple[float, ...]:
     if not own or reference is None:
         raise ValueError(f"rollout {rollout.id}: its advantage needs log-probs under the policy and the reference model")
     return tuple((one - ref) * mask for one, ref, mask in zip(own, reference, rollout.completion.loss_mask, strict=True))
+
+
+def _score(rollout: Rollout) -> tuple[float, ...]:
+    own = rollout.own_logprobs
+    if not own:
+        raise ValueError(f"rollout {rollout.id}: its advantage needs the score that the model gives it")
+    return tuple(score * mask for score, mask in zip(own, rollout.completion.loss_mask, strict=True))
+
+
+_COMPARED: Mapping[str, Callable[[Rollout], tuple[float, ...]]] = {"tokens": _log_ratio, "score": _score}
+
+
+def _margin(rollout: Rollout) -> float:
+    return next((score.value for score in rollout.scores if score.reward == MARGIN and score.value is not None), 0.0)
 
 
 def _refuse_non_finite(rollout: Rollout, numbers: list[float]) -> None:

@@ -19,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 
 from toishi.algorithms.rows import Algorithm, algorithm
 from toishi.algorithms.terms import Term, in_order
+from toishi.config.scores import require_no_sampling
 
 T = TypeVar("T")
 Listed = Annotated[tuple[T, ...], Field(strict=False)]
@@ -81,6 +82,10 @@ class AnswersConfig(Section):
     column: Text = Field(default="completion", description="source 'written': text, a number, or the chat turns that follow")
     chosen: Text = Field(default="chosen", description="source 'written_pairs': the better answer")
     rejected: Text = Field(default="rejected", description="source 'written_pairs': the worse one")
+    margin: Text | None = Field(
+        default=None,
+        description="source 'written_pairs': column of how far apart the two are to be at least (-log σ(h - margin)); null = 0",
+    )
     value: Text | None = Field(
         default=None, description="source 'written': column of what an answer is worth; null = 1. Below 0: not to be said"
     )
@@ -276,6 +281,7 @@ class Config(Section):
                 f"credit 'preference' takes its advantages at the weights before the update, so a step has one: set "
                 f"train.inner_epochs and train.minibatches to 1, got {train.inner_epochs} and {train.minibatches}"
             )
+        require_no_sampling(self)
         if train.minibatches > train.prompts_per_step:
             raise ValueError(
                 f"train.minibatches={train.minibatches} is more than train.prompts_per_step={train.prompts_per_step}: "
