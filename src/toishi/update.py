@@ -108,14 +108,13 @@ def update_policy(
     Raises NumericsError when a loss or gradient is not finite; no weight of that update has changed then.
     """
     train = settings.train
-    num_updates = train.inner_epochs * train.minibatches
-    old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if num_updates > 1 else {}
+    old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if train.num_updates > 1 else {}
     lr = learning_rate(settings.optimizer, step, train.steps)
     for parameter_group in optimizer.param_groups:
         parameter_group["lr"] = lr
     updates = []
-    for index in range(num_updates):
-        minibatch = _minibatch(groups, index, settings, step)
+    for index in range(train.num_updates):
+        minibatch = counted(groups_of_update(groups, index, settings, step), settings.algorithm)
         streams, scalars = _accumulate(policy, minibatch, old, settings, index, observer)
         learned = any(stream.computed for stream in streams)
         scalars |= _step(policy, optimizer, settings, index, observer) if learned else SKIPPED
@@ -124,13 +123,12 @@ def update_policy(
     return tuple(updates)
 
 
-def _minibatch(groups: Sequence[Group], index: int, settings: UpdateSettings, step: int) -> tuple[Rollout, ...]:
-    """The rollouts that update number `index` averages over: groups are shuffled per inner epoch and dealt out, never split."""
+def groups_of_update(groups: Sequence[Group], index: int, settings: UpdateSettings, step: int) -> list[Group]:
+    """The groups that update number `index` averages over: they are shuffled per inner epoch and dealt out, never split."""
     train = settings.train
     epoch, part = divmod(index, train.minibatches)
     order = permutation((settings.seed, step, epoch), len(groups)) if train.minibatches > 1 else range(len(groups))
-    chosen = [groups[int(number)] for position, number in enumerate(order) if position % train.minibatches == part]
-    return counted(chosen, settings.algorithm)
+    return [groups[int(number)] for position, number in enumerate(order) if position % train.minibatches == part]
 
 
 def policy_logprobs(

@@ -156,7 +156,7 @@ def test_several_updates_need_a_redo(twice: Run) -> None:
     words = " ".join(ended.out.split())
     assert "the step made 2 optimizer updates, and update 1 starts from weights that the change would have moved" in words
     found = toishi.whatif(twice.folder, step=1, group=0, scores={"judge:0": 0.1}, real=True, quiet=True)
-    assert "of several none is measured" in found.refused
+    assert "an account of the first does not say what all of them did" in found.refused
     assert member(found, 0).moved.real is not None
     with pytest.raises(ConfigError, match="has 2 optimizer updates"):
         toishi.whatif(twice.folder, step=1, group=0, scores={"judge:0": 0.1}, update=2, quiet=True)

@@ -49,6 +49,7 @@ def explain(
     influence: Annotated[
         bool, typer.Option("--influence", help="With --step: which answer moved which; does the step again if need be.")
     ] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="With --member: the same, token by token.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how a step turned scores into pushes on tokens, and what it did to the probabilities.
@@ -64,7 +65,7 @@ def explain(
     from toishi.record import Run
 
     asked = (group, member, update, html)
-    _require_step(step, asked, rejudge, reward, influence)
+    _require_step(step, asked, rejudge, reward, influence or tokens)
     found, console = Run.open(run), Console()
     if step is not None and rejudge is not None:
         _rejudged(found, step, rejudge, reward, as_json)
@@ -74,10 +75,10 @@ def explain(
         return
     from toishi.explanation.chain.build import explain_chain
 
-    if influence:
+    if influence or tokens:
         from toishi.cli.influencing import ensure_influence
 
-        ensure_influence(found, step)
+        ensure_influence(found, step, tokens=tokens)
     chain = explain_chain(found, step, group=group, member=member, update=update, language=language)
     if html is not None:
         _write(found, chain, language, html)
