@@ -35,6 +35,7 @@ NAMED = 4
 HEAVIEST = 5
 """So many tokens are shown with their shares."""
 MOST = 0.5
+_EQUAL = 1e-6
 MUCH_ROUNDING = 0.25
 """Share of the changes beyond which rounding is named as a cause."""
 
@@ -52,6 +53,8 @@ def influence(chain: Chain, voice: Voice) -> Section | None:
     blocks: list[Block] = [what, *map(Paragraph, _trust(link, voice)), _shares(link, voice)]
     blocks += [*_tokens(chain, link, voice), _table(link, voice)]
     blocks += [Paragraph(text) for text in _disagreements(link, voice)]
+    if link.divides:
+        blocks.append(Paragraph(voice.say("influence.divides")))
     shown = _shown(chain, link)
     if shown is not None:
         blocks.append(_waterfall(link, shown, voice))
@@ -69,12 +72,13 @@ def _headline(link: InfluenceLink, voice: Voice) -> str:
     mine = sum(max(0.0, text.share) for text in answers)
     if mine <= 0:
         return voice.say("influence.headline_none")
-    named, share = [], 0.0
+    named, share, last = [], 0.0, 0.0
     for text in sorted(answers, key=lambda text: -text.share):
+        if share >= MOST * mine and text.share < last:
+            break
         named.append(text.member)
         share += text.share
-        if share >= MOST * mine:
-            break
+        last = text.share * (1 - _EQUAL)  # an answer that did as much as the last one is named with it
     numbers = voice.members(member for member in named if member is not None)
     return voice.say("influence.headline", answers=numbers, share=voice.percent(share))
 
@@ -251,7 +255,8 @@ def _by_reward(link: InfluenceLink, voice: Voice) -> list[Block]:
 def _heat(link: InfluenceLink, voice: Voice) -> Heat:
     names = tuple(f"#{member}" for member in link.members)
     texts = tuple(tuple(Voice(voice.say, 2).number(round(value, 2)) for value in row) for row in link.cosines)
-    return Heat(voice.say("influence.heat"), names, names, link.cosines, texts)
+    caption = voice.say("influence.heat") + (voice.say("influence.heat_divided") if link.divides else "")
+    return Heat(caption, names, names, link.cosines, texts)
 
 
 def _where(link: InfluenceLink, voice: Voice) -> list[Block]:
