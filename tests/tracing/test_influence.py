@@ -15,8 +15,7 @@ from tests.making import group, settings
 from tests.tiny import tiny_model
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import Algorithm, algorithm
-from toishi.config import ModelConfig
-from toishi.config.sections import LoraConfig
+from toishi.config import LoraConfig, ModelConfig
 from toishi.ops import influence as maths
 from toishi.policy.adapters import with_adapters
 from toishi.policy.policy import Policy

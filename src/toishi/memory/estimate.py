@@ -108,7 +108,9 @@ def _always(config: Config, shape: ModelShape) -> tuple[Part, ...]:
         parts.append(
             Part("optimizer", master * states * trained, f"{master * states} bytes a trained weight ({config.optimizer.name})")
         )
-    if config.algorithm.needs_reference:
+    if shape.teacher_bytes:
+        parts.append(Part("teacher", shape.teacher_bytes, "its weights, frozen"))
+    if config.algorithm.needs_step_0:
         parts.append(Part("reference model", size * trained, f"{size} bytes a trained weight (KL term)"))
     return tuple(part for part in parts if part.num_bytes)
 
