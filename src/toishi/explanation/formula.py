@@ -44,7 +44,8 @@ def formula(row: Algorithm) -> str:
     'advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others'
     """
     if not row.policy_term:
-        return "advantages are not used: only the entropy, KL and divergence terms teach"
+        terms = "entropy, KL and divergence" if row.divergence_coef else "entropy and KL"
+        return f"advantages are not used: only the {terms} terms teach"
     if row.filter == "keep_best":
         return "advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others"
     if row.credit == "preference":
