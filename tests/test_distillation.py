@@ -333,3 +333,17 @@ def test_answers_of_a_teacher_with_other_tokens_teach_by_sft(student: Path, tmp_
     run = Run.open(loop.train(load_config(base, rows), tmp_path / "run").folder)
     losses = [line["update/loss"] for line in run.metrics]
     assert sum(losses[-5:]) < 0.7 * sum(losses[:5])
+
+
+@pytest.mark.parametrize("row", TAUGHT)
+def test_the_commands_know_such_a_run(student: Path, teacher: Path, tmp_path: Path, row: str) -> None:
+    recipe, folder = tmp_path / "recipe.json", tmp_path / "run"
+    options = {"record.folder": str(tmp_path), "record.trace_every": 2, "evaluation.prompts": 4}
+    recipe.write_text(config(student, teacher, row, **options).model_dump_json(exclude_unset=True))
+    for command in (
+        ("check", recipe), ("train", recipe, "--out", folder), ("explain", folder), ("explain", folder, "--step", "2"),
+        ("explain", folder, "--step", "2", "--group", "0", "--member", "0"), ("audit", folder),
+        ("replay", folder, "--step", "3"), ("evaluate", folder), ("algorithms", row),
+    ):  # fmt: skip
+        ended = run_command(*command, width=200)
+        assert ended.code == 0, (command, ended.out, ended.err)
