@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,8 +29,10 @@ from toishi.ops.random import permutation
 from toishi.packing import PackedRow, pack
 from toishi.policy.head import Predictions
 from toishi.policy.optimizer import learning_rate
-from toishi.policy.policy import Policy
 from toishi.types import Group, Rollout, RolloutId, TokenStreams, Update
+
+if TYPE_CHECKING:
+    from toishi.policy.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,14 +111,13 @@ def update_policy(
     Raises NumericsError when a loss or gradient is not finite; no weight of that update has changed then.
     """
     train = settings.train
-    num_updates = train.inner_epochs * train.minibatches
-    old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if num_updates > 1 else {}
+    old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if train.num_updates > 1 else {}
     lr = learning_rate(settings.optimizer, step, train.steps)
     for parameter_group in optimizer.param_groups:
         parameter_group["lr"] = lr
     updates = []
-    for index in range(num_updates):
-        minibatch = _minibatch(groups, index, settings, step)
+    for index in range(train.num_updates):
+        minibatch = counted(groups_of_update(groups, index, settings, step), settings.algorithm)
         streams, scalars = _accumulate(policy, minibatch, old, settings, index, observer)
         learned = any(stream.computed for stream in streams)
         scalars |= _step(policy, optimizer, settings, index, observer) if learned else SKIPPED
@@ -125,13 +126,12 @@ def update_policy(
     return tuple(updates)
 
 
-def _minibatch(groups: Sequence[Group], index: int, settings: UpdateSettings, step: int) -> tuple[Rollout, ...]:
-    """The rollouts that update number `index` averages over: groups are shuffled per inner epoch and dealt out, never split."""
+def groups_of_update(groups: Sequence[Group], index: int, settings: UpdateSettings, step: int) -> list[Group]:
+    """The groups that update number `index` averages over: they are shuffled per inner epoch and dealt out, never split."""
     train = settings.train
     epoch, part = divmod(index, train.minibatches)
     order = permutation((settings.seed, step, epoch), len(groups)) if train.minibatches > 1 else range(len(groups))
-    chosen = [groups[int(number)] for position, number in enumerate(order) if position % train.minibatches == part]
-    return counted(chosen, settings.algorithm)
+    return [groups[int(number)] for position, number in enumerate(order) if position % train.minibatches == part]
 
 
 def policy_logprobs(

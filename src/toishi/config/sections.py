@@ -101,6 +101,11 @@ class TrainConfig(Section):
         description="DAPO: sample further prompts, at most this many extra rounds, until enough groups are mixed",
     )
 
+    @property
+    def num_updates(self) -> int:
+        """Optimizer updates in a step."""
+        return self.inner_epochs * self.minibatches
+
     @field_validator("micro_batch_tokens")
     @classmethod
     def _above_zero(cls, value: int | Literal["auto"]) -> int | Literal["auto"]:
@@ -164,7 +169,7 @@ class RecordConfig(Section):
         description="also trace these steps: first_step, reward_jump, nan, kl_spike (keeps a copy of weights and optimizer)",
     )
     trace_influence: bool = Field(
-        default=False, description="traced steps also say which answer moved which (two to three times an update's work)"
+        default=False, description="traced steps also say which answer moved which (three to four times an update's work)"
     )
 
 
@@ -233,7 +238,7 @@ class Config(Section):
             raise ValueError(
                 f"sampling.temperature={sampling.temperature:g} would divide the logits of written answers too; set it to 1"
             )
-        if row.credit == "preference" and train.inner_epochs * train.minibatches > 1:
+        if row.credit == "preference" and train.num_updates > 1:
             raise ValueError(
                 f"credit 'preference' takes its advantages at the weights before the update, so a step has one: set "
                 f"train.inner_epochs and train.minibatches to 1, got {train.inner_epochs} and {train.minibatches}"

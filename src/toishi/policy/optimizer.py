@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import torch
 
 from toishi.config import OptimizerConfig
-from toishi.policy.policy import Policy
+
+if TYPE_CHECKING:
+    from toishi.policy.policy import Policy
 
 
 def make_optimizer(policy: Policy, config: OptimizerConfig) -> torch.optim.Optimizer:
