@@ -308,7 +308,7 @@ def test_from_pairs_to_a_reward_model_to_a_policy(tiny: Path, tmp_path: Path) ->
 def test_the_commands_know_such_a_run(tiny: Path, tmp_path: Path) -> None:
     """check, train, explain, audit, evaluate: what they print speaks of pairs, and all end well."""
     recipe, folder = tmp_path / "recipe.json", tmp_path / "run"
-    recipe.write_text(config(tiny, tmp_path, **{"record.folder": str(tmp_path)}).model_dump_json(exclude_unset=True))
+    recipe.write_text(config(tiny, tmp_path, None, **{"record.folder": str(tmp_path)}).model_dump_json(exclude_unset=True))
     checked = run_command("check", recipe, width=200)
     assert (checked.code, "none are asked" in checked.out) == (0, True), checked.out
     trained = run_command("train", recipe, "--out", folder, width=200)
