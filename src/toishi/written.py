@@ -97,6 +97,7 @@ COMPLETED: Mapping[str, Callable[[Prompt, Sequence[Answer], Renderer], tuple[Pro
 WRITTEN: Mapping[str, Callable[[Prompt, AnswersConfig, Algorithm], list[Said]]] = {
     "written": one_answer,
     "written_pairs": chosen_and_rejected,
+    "mixed": one_answer,
 }
 
 
