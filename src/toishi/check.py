@@ -35,7 +35,7 @@ from toishi.tasks.base import Task
 from toishi.types import Score
 from toishi.written import look_at_rows
 
-FORECAST_PROMPTS = 8
+FORECAST_PROMPTS, _MOST_ANSWERS = 8, 64
 
 
 @dataclass(kw_only=True)
@@ -225,7 +225,7 @@ def _check_signal(report: CheckReport, sampler: Sampler, task: Task, rewards: Se
     config = report.config
     count = FORECAST_PROMPTS if task.num_train is None else min(FORECAST_PROMPTS, task.num_train)
     prompts = [sampler.renderer.render(task.train_prompt(index)) for index in range(count)]
-    size = config.train.group_size
+    size = min(config.train.group_size, _MOST_ANSWERS)
     try:
         groups = sample_groups(prompts, sampler.engine, sampling_of(config), seed=config.seed, step=0, group_size=size)
         groups = score_groups(groups, rewards, config.rewards)

@@ -17,6 +17,7 @@ from rich.console import Console
 
 import toishi
 from tests.cli.conftest import Ended, run_command
+from tests.explanation.chain import runs
 from tests.explanation.chain.runs import make
 from tests.tiny import save_tiny
 from toishi.counterfactual.model import AnswerChange, WhatIf
@@ -171,6 +172,22 @@ def test_without_an_account_advantages_are_given_all_the_same(run: Run, tmp_path
     weights = member(found, 0)
     assert weights.advantage_after != weights.advantage_before
     assert weights.token_weights_after is not None
+
+
+def test_a_rule_that_no_score_moves_is_answered(run: Run) -> None:
+    """Entropy alone: nothing is multiplied by an advantage, so every token's weight is that of the entropy term."""
+    ended = asked(run, "--set", "algorithm=entropy_only", "--json")
+    assert ended.code == 0
+    found = json.loads(ended.out)
+    assert [answer["advantage_after"] for answer in found["answers"]] == [0.0] * 4
+
+
+def test_a_step_that_taught_nothing_says_so(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(runs, "MIXED", (0.5,) * 4)
+    tied = make(tiny, tmp_path / "run", **SETTINGS)
+    found = toishi.whatif(tied.folder, step=1, group=0, scores={"judge:0": 0.1}, quiet=True)
+    assert found.refused.startswith("step 1 taught nothing, so its update moved nothing and nothing was measured. Do the step")
+    assert member(found, 0).advantage_after != 0
 
 
 @pytest.mark.parametrize(

@@ -70,7 +70,9 @@ class RewardConfig(Term):
 class SamplingConfig(Section):
     """How answers are drawn."""
 
-    temperature: float = Field(default=1.0, gt=0, description="of sampling; log-probs and entropy are taken at it too")
+    temperature: float = Field(
+        default=1.0, ge=1e-3, le=1e3, description="of sampling; log-probs and entropy are taken at it too"
+    )
     top_p: float = Field(default=1.0, gt=0, le=1, description="below 1 makes the data off-policy: refused without a correction")
     top_k: int = Field(default=0, ge=0, description="only the k most likely tokens; 0 = off")
     min_p: float = Field(default=0.0, ge=0, lt=1, description="only tokens with this share of the likeliest; 0 = off")
@@ -118,7 +120,7 @@ class OptimizerConfig(Section):
     """How a gradient becomes changed weights."""
 
     name: Literal["adamw", "sgd"] = Field(default="adamw", description="the rule that turns a gradient into a weight change")
-    lr: float = Field(default=1e-5, gt=0, description="learning rate after the warm-up")
+    lr: float = Field(default=1e-5, gt=0, le=1e3, description="learning rate after the warm-up")
     betas: Annotated[tuple[Decay, Decay], Field(strict=False)] = Field(
         default=(0.9, 0.999), description="AdamW: decay of its two running means"
     )

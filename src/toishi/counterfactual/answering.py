@@ -122,6 +122,8 @@ def _refused(step: RecordedStep, settings: UpdateSettings, update: int) -> str:
     other = [key for key in old if key not in FORECAST_KEYS and old[key] != new[key]]
     if other:
         return f"the account holds for the optimizer's recorded numbers, and optimizer.{other[0]} is another one. {_REDO}"
+    if step.measured is None and all(update.scalars.get("update/skipped") == 1 for update in step.report.updates):
+        return f"step {number} taught nothing, so its update moved nothing and nothing was measured. {_REDO}"
     if step.measured is None:
         return (
             f"who moved what in step {number} is not on record. Measure it with: toishi explain {folder} --step {number} "
