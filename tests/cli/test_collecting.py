@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import os
 import signal
@@ -12,13 +13,16 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from typer.testing import CliRunner
 
 from tests.cli.conftest import Command
 from tests.collecting.making import answer, asked, header
 from toishi.cli.app import app
+from toishi.cli.labelling import show
 from toishi.collecting import asking
 from toishi.collecting.journal import JournalWriter
+from toishi.collecting.labelling import Shown
 from toishi.collecting.samples import append_header, read_samples
 from toishi.record.files import read_lines
 
@@ -211,3 +215,43 @@ def test_people_label_quit_and_go_on(tmp_path: Path, toishi: Command) -> None:
     assert "Krippendorff" in toishi("label", pairs, "--agreement", width=120).out
     pairs.write_text('{"prompt": "q"}\n', "utf-8")
     assert "cannot be labelled" in " ".join(toishi("label", pairs).err.split())
+
+
+@pytest.mark.parametrize("width", [100, 60])
+def test_every_sign_of_a_pair_is_shown_and_none_is_obeyed(width: int) -> None:
+    unspaced = "これは砥石という道具で、刃物を研ぐために使われるものです。長い文章でも折り返されるはずです。"
+    address = "https://example.org/a/very/long/path/that/does/not/fit/into/a/panel/of/half/a/terminal/END"
+    console = Console(file=io.StringIO(), width=width)
+    show(Shown(number=1, total=1, prompt=address * 2, left=unspaced, right=address), console)
+    show(Shown(number=1, total=1, prompt="[/] \x1b[2J", left="[red]a[/red]\x1b[31m", right="b\r\nc\x07\u202ed"), console)
+    assert isinstance(console.file, io.StringIO)
+    text = console.file.getvalue()
+    boxed = [line.split("│")[1::2] for line in text.splitlines() if "│" in line]
+    read = ["".join(line[side].strip() for line in boxed if side < len(line)) for side in range(len(boxed[0]))]
+    assert "…" not in text
+    assert address * 2 in text.replace("\n", "")
+    assert unspaced in read[0]
+    assert address in read[-1]
+    assert "[/] \\x1b[2J" in text
+    assert "[red]a[/red]\\x1b[31m" in text
+    assert "c\\x07\\u202ed" in text
+    assert not {"\x1b", "\x07", "\r", "\u202e"} & set(text)
+
+
+def test_a_name_is_shown_as_it_was_typed(tmp_path: Path, toishi: Command) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text('{"prompt": "q", "chosen": "good", "rejected": "bad"}\n', "utf-8")
+    assert "1 labelled by [/a]\\x1b[1m," in typed("1", "label", pairs, "--name", "[/a]\x1b[1m")[1]
+    assert typed("1", "label", pairs, "--name", "[b]")[0] == 0
+    said = toishi("label", pairs, "--agreement", width=160).out
+    assert "[/a]\\x1b[1m, [b]" in said
+    assert "\x1b" not in said
+
+
+@pytest.mark.parametrize("turn", [{"role": "user"}, {"role": "user", "content": None}, "text", {"content": "q"}])
+def test_a_turn_without_text_cannot_be_labelled(tmp_path: Path, toishi: Command, turn: object) -> None:
+    pairs = tmp_path / "pairs.jsonl"
+    pairs.write_text(json.dumps({"messages": [turn], "chosen": "a", "rejected": "b"}) + "\n", "utf-8")
+    ended = toishi("label", pairs)
+    assert ended.code == 1
+    assert "rows 1 cannot be labelled" in " ".join(ended.err.split())

@@ -110,7 +110,8 @@ def answers(wanted: Wanted, console: Console) -> Found:
         try:
             header, asked = ask_all(plan, file, go_on=wanted.go_on, on_progress=told)
         except KeyboardInterrupt:
-            console.print(f"what was sampled is in {file}; the same command with --continue goes on", style="yellow")
+            told_where = f"what was sampled is in {file}; the same command with --continue goes on"
+            console.print(told_where, style="yellow", markup=False, highlight=False, soft_wrap=True)
             raise
     return Found(header=header, asked=asked, file=file, config=plan.config)
 

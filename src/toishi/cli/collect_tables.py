@@ -12,6 +12,7 @@ from rich.text import Text
 
 from toishi.collecting import keeping, pairing
 from toishi.collecting.selecting import REASONS, SHOWN
+from toishi.consoles import visible
 from toishi.display_tables import counted, number
 
 if TYPE_CHECKING:
@@ -25,8 +26,8 @@ def print_selection(report: Selection, console: Console) -> None:
     ends = "" if report.rate_interval is None else f" [{report.rate_interval[0]:.3f}, {report.rate_interval[1]:.3f}]"
     console.print(
         Text(
-            f"{counted(report.prompts, 'prompt')}, {counted(report.answers, 'answer')}; right: {report.right}; mean pass rate "
-            f"{number(report.rate, 3)}{ends}; {report.truncated:.0%} cut at the limit"
+            f"{counted(report.prompts, 'prompt')}, {counted(report.answers, 'answer')}; right: {visible(report.right)}; "
+            f"mean pass rate {number(report.rate, 3)}{ends}; {report.truncated:.0%} cut at the limit"
         ),
         soft_wrap=True,
     )
@@ -41,7 +42,7 @@ def print_selection(report: Selection, console: Console) -> None:
         console.print(Text(text), soft_wrap=True)
     _print_alike(report, console)
     for note in report.notes:
-        console.print(Text(note, style="yellow"), soft_wrap=True)
+        console.print(Text(visible(note), style="yellow"), soft_wrap=True)
 
 
 def print_kept(report: Kept, console: Console) -> None:
@@ -57,14 +58,14 @@ def print_kept(report: Kept, console: Console) -> None:
     )
     print_dropped(report.dropped, keeping.REASONS, console)
     for note in report.notes:
-        console.print(Text(note, style="yellow"), soft_wrap=True)
+        console.print(Text(visible(note), style="yellow"), soft_wrap=True)
 
 
 def print_paired(report: Paired, console: Console) -> None:
     """How many pairs, why others are none, and how long chosen and rejected answers are."""
     of = f"{counted(report.candidates, 'candidate')} ({counted(report.prompts, 'prompt')})"
     text = f"{report.kept} pairs of {of}, by {report.by}"
-    console.print(Text(text), soft_wrap=True)
+    console.print(Text(visible(text)), soft_wrap=True)
     print_dropped(report.dropped, pairing.REASONS, console)
     for name, found in (("before balancing", report.before), ("written", report.after)):
         if found is not None:
@@ -94,7 +95,7 @@ def _print_alike(report: Selection, console: Console) -> None:
     lines += [f"  {row} and {other} ({similarity:.2f})" for row, other, similarity in report.duplicates[:SHOWN]]
     lines.append(f"overlap with {counted(report.compared_with, 'held-out or evaluation prompt')}: {len(report.overlap)}")
     lines += [f"  {row} and {other} ({how}, {similarity:.2f})" for row, other, how, similarity in report.overlap[:SHOWN]]
-    console.print(Text("\n".join(lines)), soft_wrap=True)
+    console.print(Text(visible("\n".join(lines))), soft_wrap=True)
 
 
 def _table(columns: tuple[str, ...]) -> Table:

@@ -44,7 +44,7 @@ def label(
     from toishi.collecting.labelling import agreement as agreement_of
     from toishi.collecting.labelling import label as label_items
     from toishi.collecting.labelling import labels_path, read_items, read_labels
-    from toishi.consoles import make_console
+    from toishi.consoles import make_console, visible
 
     path = out or labels_path(file)
     items = read_items(file)
@@ -58,7 +58,8 @@ def label(
     if as_json:
         print_json({"file": str(path), "name": who, "labelled": done, "left": left})
         return
-    console.print(f"{done} labelled by {who}, {left} to do; labels: {path}", markup=False, highlight=False, soft_wrap=True)
+    said = visible(f"{done} labelled by {who}, {left} to do; labels: {path}")
+    console.print(said, markup=False, highlight=False, soft_wrap=True)
 
 
 def _keys() -> Iterator[str]:
@@ -75,15 +76,18 @@ def _keys() -> Iterator[str]:
 
 
 def show(shown: Shown, console: Console) -> None:
-    """A pair: side by side where there is room, else one below the other."""
+    """A pair, every sign of it: side by side where there is room, else one below the other. Long words are folded."""
     from rich.columns import Columns
     from rich.panel import Panel
     from rich.text import Text
 
+    from toishi.consoles import visible
+
     console.print(Text(f"\npair {shown.number} of {shown.total}", style="bold"))
-    console.print(Text(shown.prompt))
+    console.print(Text(visible(shown.prompt), overflow="fold"))
     width = (console.width - 1) // 2 if console.width >= 80 else None
-    sides = [Panel(Text(text), title=key, width=width) for key, text in (("1", shown.left), ("2", shown.right))]
+    texts = [Text(visible(text), overflow="fold") for text in (shown.left, shown.right)]
+    sides = [Panel(text, title=key, width=width) for key, text in zip("12", texts, strict=True)]
     console.print(Columns(sides, padding=(0, 0)) if width is not None else sides[0])
     if width is None:
         console.print(sides[1])
@@ -94,19 +98,23 @@ def print_agreement(report: Agreement, console: Console) -> None:
     """Who labelled how much, and how far they agree."""
     from rich import box
     from rich.table import Table
+    from rich.text import Text
+
+    from toishi.consoles import visible
 
     people = Table(box=box.SIMPLE_HEAD, pad_edge=False)
     for column in ("name", "labels", "ties", "prefers the chosen one", "prefers the left one"):
         people.add_column(column)
     for one in report.people:
-        people.add_row(one.name, str(one.count), str(one.ties), str(one.agrees or "-"), str(one.left or "-"))
+        people.add_row(Text(visible(one.name)), str(one.count), str(one.ties), str(one.agrees or "-"), str(one.left or "-"))
     console.print(people, highlight=False)
     if report.two:
         two = Table(box=box.SIMPLE_HEAD, pad_edge=False)
         for column in ("both labelled", "pairs", "agreement [95%]", "kappa [95%]"):
             two.add_column(column)
         for found in report.two:
-            two.add_row(f"{found.first}, {found.second}", str(found.count), str(found.raw), str(found.kappa))
+            names = Text(visible(f"{found.first}, {found.second}"))
+            two.add_row(names, str(found.count), str(found.raw), str(found.kappa))
         console.print(two, highlight=False)
     alpha = "not defined" if report.alpha is None else f"{report.alpha:.3f} (.80 and more is called reliable)"
     console.print(f"Krippendorff's alpha of {len(report.people)} labellers: {alpha}", highlight=False, soft_wrap=True)

@@ -75,16 +75,31 @@ def read_items(file: Path) -> list[LabelItem]:
     for number, row in read_rows(file):
         asked = row.get("messages", row.get("prompt")) if isinstance(row, Mapping) else None
         texts = [row.get(key) for key in ("chosen", "rejected")] if isinstance(row, Mapping) else []
-        if not asked or not isinstance(asked, str | list) or not all(isinstance(text, str) for text in texts):
+        prompt = _shown_prompt(asked)
+        if not prompt or not all(isinstance(text, str) for text in texts):
             wrong.append(number)
             continue
-        prompt = asked if isinstance(asked, str) else "\n\n".join(f"{turn['role']}: {turn['content']}" for turn in asked)
         key = sha256_of([asked, *texts])
         items.setdefault(key, LabelItem(key=key, prompt=prompt, chosen=str(texts[0]), rejected=str(texts[1])))
     if wrong or not items:
         rows = f"rows {', '.join(map(str, wrong[:10]))}" if wrong else "no row"
-        raise DataError(f"{file}: {rows} cannot be labelled; expected prompt or messages, and chosen and rejected as texts")
+        raise DataError(
+            f"{file}: {rows} cannot be labelled; expected prompt (text) or messages (each turn with role and content, both "
+            "texts), and chosen and rejected as texts. Mend these rows or remove them"
+        )
     return list(items.values())
+
+
+def _shown_prompt(asked: Any) -> str | None:
+    """A prompt as a labeller reads it; None where it is neither text nor a chat of texts."""
+    if isinstance(asked, str):
+        return asked
+    if not isinstance(asked, list) or not all(isinstance(turn, Mapping) for turn in asked):
+        return None
+    said = [(turn.get("role"), turn.get("content")) for turn in asked]
+    if not all(isinstance(role, str) and isinstance(content, str) for role, content in said):
+        return None
+    return "\n\n".join(f"{role}: {content}" for role, content in said)
 
 
 def read_labels(path: Path) -> dict[str, dict[str, str]]:
