@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toishi.algorithms.composing import noise_note
+from toishi.algorithms.critic import CRITIC_METRICS
 from toishi.algorithms.preference import PAIR_METRICS
 from toishi.types import Group, Rollout, TokenStreams, Update
 
@@ -133,7 +134,7 @@ METRICS: dict[str, Metric] = {
     "tokens/per_s": Metric("tokens/s", "sampled tokens divided by the whole step's time"),
     "prompts/next": Metric("prompts", "position in the task's stream after the step"),
     "prompts/left_out": Metric("rows", "rows passed over, their written answers being too long (answers.too_long)"),
-    **{name: Metric(*words) for name, words in PAIR_METRICS.items()},
+    **{name: Metric(*words) for name, words in {**PAIR_METRICS, **CRITIC_METRICS}.items()},
     "time/rollout_s": Metric("s", "sampling, or reading written answers"),
     "time/scoring_s": Metric("s", "rewards, waited for after the last answer was sampled"),
     "time/scoring_hidden_s": Metric(

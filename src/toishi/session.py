@@ -17,8 +17,10 @@ from toishi.evaluate import Evaluation
 from toishi.given import NOTHING_GIVEN, Given
 from toishi.machine import Machine
 from toishi.memory import MemoryPlan, ModelShape, plan_memory, reachable_memory
+from toishi.passes import UpdateSettings
 from toishi.policy.capabilities import Capabilities, capabilities
 from toishi.policy.chat import Renderer
+from toishi.policy.critic import Critic, without_output_layer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
@@ -32,7 +34,6 @@ from toishi.rewards.hooks import closing
 from toishi.rewards.tokens import with_decode
 from toishi.tasks.base import Task
 from toishi.types import Prompt
-from toishi.update import UpdateSettings
 from toishi.written import look_at_rows
 
 
@@ -56,6 +57,7 @@ class Session:
     engine: Engine
     optimizer: torch.optim.Optimizer
     settings: UpdateSettings
+    critic: Critic | None
     writer: RunWriter
     heldout: tuple[Prompt, ...]
     step: int = 0
@@ -69,7 +71,7 @@ class Session:
 
     @property
     def learner(self) -> Learner:
-        return Learner(self.policy, self.tokenizer, self.renderer, self.engine, self.optimizer, self.settings)
+        return Learner(self.policy, self.tokenizer, self.renderer, self.engine, self.optimizer, self.settings, self.critic)
 
     @property
     def dtype(self) -> str:
@@ -133,15 +135,18 @@ class Learner:
     engine: Engine
     optimizer: torch.optim.Optimizer
     settings: UpdateSettings
+    critic: Critic | None = None
 
     @classmethod
-    def of(cls, config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
+    def of(
+        cls, config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer, critic: Critic | None
+    ) -> Learner:
         able = able_to(config, policy)
         settings = UpdateSettings.of(config, shared_prompt=able.shared_prompt, token_budget=machine.token_budget(config))
         engine = TorchEngine(
             policy.module, stop_ids=renderer.stop_ids, decode=renderer.decode, batched_prompts=able.batched_decode
         )
-        return cls(policy, tokenizer, renderer, engine, make_optimizer(policy, config.optimizer), settings)
+        return cls(policy, tokenizer, renderer, engine, make_optimizer(policy, config.optimizer), settings, critic)
 
 
 def start(config: Config, materials: Materials, folder: Path) -> Session:
@@ -188,7 +193,18 @@ def start_again(config: Config, materials: Materials, writer: RunWriter, run: Ma
 def _at_step_0(config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
     if config.algorithm.needs_reference:
         policy.keep_reference()
-    return Learner.of(config, machine, policy, tokenizer, renderer)
+    return Learner.of(config, machine, policy, tokenizer, renderer, _critic(config, machine, policy, config.model))
+
+
+def _critic(config: Config, machine: Machine, policy: Policy, model: ModelConfig) -> Critic | None:
+    """What the row's values come from, at its start; `model` loads a trunk of its own."""
+    if not config.algorithm.needs_critic:
+        return None
+    if config.critic.kind == "shared":
+        return Critic(policy, config.critic.optimizer, owns_trunk=False)
+    loaded = load_model(model, seed=config.seed)
+    without_output_layer(loaded.module)
+    return Critic(_policy(config, machine, loaded), config.critic.optimizer, owns_trunk=True)
 
 
 def _policy(config: Config, machine: Machine, loaded: LoadedModel) -> Policy:
@@ -208,7 +224,7 @@ def restore(config: Config, materials: Materials, writer: RunWriter, run: Mappin
 
 
 def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], saved: Checkpoint) -> Learner:
-    """Weights, reference model and optimizer as they were when the checkpoint was saved, bit for bit.
+    """Weights, reference model, critic and optimizers as they were when the checkpoint was saved, bit for bit.
 
     Raises ModelError when the base model, where it is needed, is not the one that the run started from.
     """
@@ -224,8 +240,11 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     if masters is not None:
         policy.keep_reference()
         policy.load_masters(masters)
-    learner = Learner.of(config, machine, policy, loaded.tokenizer, renderer)
+    critic = _critic(config, machine, policy, saved_model(config.model, saved.model_folder.parent))
+    learner = Learner.of(config, machine, policy, loaded.tokenizer, renderer, critic)
     learner.optimizer.load_state_dict(saved.state["optimizer"])
+    if critic is not None:
+        critic.load(saved.state["critic"])
     return learner
 
 
@@ -255,6 +274,7 @@ def _session(config: Config, materials: Materials, learner: Learner, writer: Run
         engine=learner.engine,
         optimizer=learner.optimizer,
         settings=learner.settings,
+        critic=learner.critic,
         writer=writer,
         heldout=tuple(heldout),
         notes=materials.notes,

@@ -9,7 +9,9 @@ Decisions:
 3. Rows that learn from comparisons say so (`needs_group`), so that a group of one is refused before training.
 4. A sequence-level ratio makes one loss per sequence and repeats it on its tokens; the mean over the tokens gives it back,
    so `rloo` and `gspo` reduce by `sequence_mean_token_mean`.
-5. Choices that would contradict or silently undo one another are refused (`contradictions.py`), with the remedy.
+5. Baseline 'critic' is a model's guess of what a text will earn, and credit 'gae' makes token advantages of its surprises: one
+   needs the other. Which model guesses, and how it learns, is no choice of the row (`critic` of the configuration).
+6. Choices that would contradict or silently undo one another are refused (`contradictions.py`), with the remedy.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from toishi.errors import ConfigError, nearest
 
 RewardMap = Literal["identity", "plus_minus"]
 Combine = Literal["sum", "normalise_each"]
-Baseline = Literal["none", "batch_mean", "group_mean", "leave_one_out"]
+Baseline = Literal["none", "batch_mean", "group_mean", "leave_one_out", "critic"]
 Scale = Literal["none", "group_std", "batch_std", "group_mean"]
 Filter = Literal["none", "drop_tied", "drop_all_wrong", "keep_best", "keep_positive"]
 RatioLevel = Literal["token", "sequence_mean", "sequence_sum"]
@@ -31,7 +33,7 @@ Source = Literal["sampled", "written", "written_pairs"]
 Surrogate = Literal["score_function", "clipped", "dual_clip", "stop_gradient", "dynamic", "unlikelihood"]
 Reduction = Literal["token_mean", "sequence_mean_token_mean", "sequence_sum", "constant_length"]
 Kl = Literal["none", "k1_in_reward", "k2", "k3", "ratio_k3"]
-Truncation = Literal["keep", "mask", "soft_penalty"]
+Truncation = Literal["keep", "mask", "soft_penalty", "bootstrap"]
 OffPolicy = Literal["none", "truncated_importance", "mask"]
 
 
@@ -60,10 +62,27 @@ class Algorithm(BaseModel):
     std_ddof: Literal[0, 1] = Field(default=1, description="1 = sample, 0 = population standard deviation")
     std_epsilon: float = Field(default=1e-4, ge=0, description="added to the divisor")
     filter: Filter = Field(default="none", description="which groups or rollouts teach")
-    credit: Literal["sequence", "reward_to_go", "preference"] = Field(
+    credit: Literal["sequence", "reward_to_go", "gae", "preference"] = Field(
         default="sequence",
-        description="one number per answer; per token the sum of what comes at and after it; or from the best and the worst "
-        "answer of a group, compared with the reference model (DPO)",
+        description="one number per answer; per token the sum of what comes at and after it; per token a critic's surprises "
+        "from it on (GAE); or from the best and the worst answer of a group, compared with the reference model (DPO)",
+    )
+    gamma: float = Field(default=1.0, ge=0, le=1, description="credit 'gae': what a token later counts of a reward")
+    gae_lambda: float = Field(
+        default=1.0,
+        ge=0,
+        le=1,
+        description="credit 'gae': 1 = what the answer earned minus the value, 0 = the next surprise only",
+    )
+    whiten: bool = Field(
+        default=False,
+        description="credit 'gae': advantages of all tokens of the step are centred and divided by their spread, returns not",
+    )
+    value_coef: float = Field(default=0.5, gt=0, description="baseline 'critic': factor of the value loss")
+    value_clip: float | None = Field(
+        default=None,
+        gt=0,
+        description="baseline 'critic': a value that came nearer to its return by more than this is held; null = never",
     )
     preference: Literal["sigmoid", "ipo"] = Field(default="sigmoid", description="credit 'preference': the loss of a pair")
     beta: float = Field(default=0.1, gt=0, description="credit 'preference': how dear it is to leave the reference model")
@@ -80,7 +99,11 @@ class Algorithm(BaseModel):
     kl_coef: float = Field(default=0.0, ge=0, description="factor of the KL estimate")
     entropy_coef: float = Field(default=0.0, description="loss -= entropy_coef * mean token entropy")
     policy_term: bool = Field(default=True, description="False: only KL and entropy terms act (entropy_only)")
-    truncation: Truncation = Field(default="keep", description="answers that hit the token limit")
+    truncation: Truncation = Field(
+        default="keep",
+        description="answers that hit the token limit: scored like others, left out, with a "
+        "length penalty, or (bootstrap) worth what the critic says of the text so far, as one that was interrupted",
+    )
     soft_penalty_tokens: int = Field(
         default=0, ge=0, description="soft_penalty: length of the ramp before the limit (DAPO's L_cache)"
     )
@@ -107,6 +130,11 @@ class Algorithm(BaseModel):
         return self.credit == "preference"
 
     @property
+    def needs_critic(self) -> bool:
+        """Advantages are made of values, which a critic gives."""
+        return self.baseline == "critic"
+
+    @property
     def needs_reference(self) -> bool:
         return (self.kl != "none" and self.kl_coef > 0) or self.needs_log_ratio
 
@@ -115,6 +143,21 @@ class Algorithm(BaseModel):
         """Tokens with advantage 0 still get a gradient (KL or entropy term in the loss)."""
         in_loss = self.kl not in ("none", "k1_in_reward") and self.kl_coef > 0
         return in_loss or self.entropy_coef != 0
+
+    @property
+    def moves_policy(self) -> bool:
+        """Anything in the loss has a gradient by the policy's log-probs or entropies."""
+        return self.policy_term or self.moves_without_advantage
+
+    def at(self, step: int, critic_warmup: int) -> Algorithm:
+        """The row that a step's loss is made by. In the first `critic_warmup` steps only the critic learns: nothing of the loss
+        moves the policy then.
+
+        >>> algorithm("ppo").at(3, critic_warmup=3).moves_policy, algorithm("ppo").at(4, critic_warmup=3).moves_policy
+        (False, True)
+        """
+        still = {"policy_term": False, "kl": "none", "kl_coef": 0.0, "entropy_coef": 0.0}
+        return self.model_copy(update=still) if self.needs_critic and step <= critic_warmup else self
 
     @field_validator("std_ddof", mode="before")
     @classmethod
@@ -134,6 +177,8 @@ class Algorithm(BaseModel):
 _PAIRS: dict[str, Any] = {
     "baseline": "none", "credit": "preference", "surrogate": "score_function", "reduction": "sequence_sum",
 }  # fmt: skip
+
+_CRITIC: dict[str, Any] = {"baseline": "critic", "credit": "gae"}
 
 ROWS: dict[str, Algorithm] = {
     row.name: row
@@ -178,6 +223,17 @@ ROWS: dict[str, Algorithm] = {
             baseline="none",
             filter="drop_tied",
             reduction="sequence_mean_token_mean",
+        ),
+        Algorithm(name="a2c", surrogate="score_function", **_CRITIC),
+        Algorithm(
+            name="ppo",
+            gae_lambda=0.95,
+            whiten=True,
+            std_epsilon=1e-8,
+            value_coef=0.1,
+            value_clip=0.2,
+            kl="k1_in_reward",
+            **_CRITIC,
         ),
         Algorithm(name="sft", source="written", baseline="none", surrogate="score_function"),
         Algorithm(name="dft", source="written", baseline="none", surrogate="dynamic"),

@@ -33,6 +33,8 @@ class Shaped:
     parts         by reward, its weight and what it says of the whole answer: the contribution divided by the weight, so that a
                   cap or a closed gate is in it; rewards of weight 0 are not here
     kl_penalty_T  kl_coef · (logprob_sampled - logprob_ref) for each token, to be subtracted; empty without KL in the reward
+    values_T      what the critic said before the step of the text before each token; empty without a critic
+    value_after   and of the text after the last one, where the answer was cut and that counts as a time-out; else 0
     log_ratio_T   log π - log π_ref of each token with loss, 0 elsewhere; empty where no advantage is made of it
     loss_mask_T   1 for tokens with loss
     """
@@ -44,6 +46,8 @@ class Shaped:
     parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kl_penalty_T: tuple[float, ...] = ()
     log_ratio_T: tuple[float, ...] = ()
+    values_T: tuple[float, ...] = ()
+    value_after: float = 0.0
 
     @property
     def num_tokens(self) -> int:
@@ -86,6 +90,7 @@ def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
     return Shaped(
         counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, parts=_parts(rollout), kl_penalty_T=penalty_T,
         log_ratio_T=_log_ratio(rollout) if row.needs_log_ratio else (),
+        values_T=_values(rollout) if row.needs_critic else (), value_after=rollout.value_after or 0.0,
     )  # fmt: skip
 
 
@@ -139,6 +144,12 @@ def _kl_penalty(rollout: Rollout, row: Algorithm) -> tuple[float, ...]:
         raise ValueError(f"rollout {rollout.id}: kl 'k1_in_reward' needs ref_logprobs, log-probs under the reference model")
     streams = zip(completion.sampled_logprobs, rollout.ref_logprobs, completion.loss_mask, strict=True)
     return tuple(row.kl_coef * (sampled - ref) * mask for sampled, ref, mask in streams)
+
+
+def _values(rollout: Rollout) -> tuple[float, ...]:
+    if rollout.values is None:
+        raise ValueError(f"rollout {rollout.id}: its advantage needs the critic's values of the text before each token")
+    return rollout.values
 
 
 def _log_ratio(rollout: Rollout) -> tuple[float, ...]:

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toishi.errors import RecordError
+from toishi.record.columns import ADDED
 from toishi.record.files import write_whole
 
 Row = dict[str, Any]
@@ -54,6 +55,9 @@ def read_table(path: Path, schema: pa.Schema) -> list[Row]:
         raise RecordError(
             f"{path} is damaged: {error}. Restore it from a copy, or resume from a checkpoint before it"
         ) from None
+    for field in schema:
+        if field.name not in table.column_names and ADDED.encode() in (field.metadata or {}):
+            table = table.append_column(field, pa.nulls(len(table), field.type))
     missing = [name for name in schema.names if name not in table.column_names]
     if missing:
         raise RecordError(f"{path} lacks {', '.join(missing)}; it has {', '.join(table.column_names)}. Restore it from a copy")

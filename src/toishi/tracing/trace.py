@@ -62,7 +62,9 @@ def traced_updates(
     """The step's updates, and its trace. The weights end where `update_policy` alone would have left them, bit for bit."""
     observer = StepObserver(learner)
     with clock("update"):
-        updates = update_policy(learner.policy, learner.optimizer, groups, learner.settings, step=step, observer=observer)
+        updates = update_policy(
+            learner.policy, learner.optimizer, groups, learner.settings, step=step, observer=observer, critic=learner.critic
+        )
     with clock("trace"):
         trace = _trace(learner, groups, step, request, updates, observer)
     return updates, trace
@@ -81,7 +83,7 @@ def _trace(
     if request.influence is None:
         policy.zero_grad()
     wanted, notes = chosen_positions(groups, updates[0]), []
-    teaching = _teaching_group(groups, updates[0], request.group)
+    teaching = _teaching_group(groups, updates[0], request.group) if observer.checks else None
     with policy.with_weights({name: master.to(policy.compute_dtype) for name, master in first.items()}):
         watched = sampled(groups) + unsampled(learner, groups, request.sampling, request.other)
         planned = plan(watched, updates)
@@ -127,6 +129,10 @@ def _influence(
     """Measures who moved what and hands it over; why not, where it cannot be said."""
     if len(updates) > 1:
         return [f"who moved what is told of a step with one optimizer update; this one has {len(updates)}"]
+    if learner.critic is not None and not learner.critic.owns_trunk:
+        return [
+            "who moved what is not told: the critic's loss moved the shared weights as well, and it is no push of an answer"
+        ]
     if observer.first is None:
         return ["no weight was asked to move, so there is nothing to tell of who moved what"]
     before, after = ({item.rollout.id: side.logprobs(item.rollout.id) for item in watched} for side in sides)
