@@ -27,6 +27,13 @@ from toishi.errors import ConfigError
         ("grpo", {"baseline": "none"}, "scale 'group_std' with baseline 'none'"),
         ("reinforce_pp", {"baseline": "none"}, "scale 'batch_std' with baseline 'none'"),
         ("raft", {"baseline": "group_mean"}, "filter 'keep_best' gives the best answers advantage 1"),
+        ("ppo", {"credit": "reward_to_go"}, "baseline 'critic' and credit 'gae' need each other"),
+        ("grpo", {"credit": "gae"}, "baseline 'critic' and credit 'gae' need each other"),
+        ("ppo", {"scale": "batch_std"}, "set scale to 'none', and whiten to true"),
+        ("a2c", {"policy_term": False}, "for sampled answers that teach the policy"),
+        ("a2c", {"source": "written"}, "for sampled answers that teach the policy"),
+        ("grpo", {"gamma": 0.9}, "are about a critic's values, and baseline 'group_mean' has none"),
+        ("grpo", {"truncation": "bootstrap"}, "are about a critic's values"),
         ("grpo", {"clip": 0.2}, "Extra inputs are not permitted"),
     ],
 )
@@ -44,7 +51,7 @@ def test_unknown_row() -> None:
 
 def test_rows_that_need_a_group() -> None:
     alone = {name for name, row in ROWS.items() if not row.needs_group}
-    assert alone == {"reinforce", "reinforce_pp", "raft", "raft_pp", "entropy_only", "sft", "dft", "unlikelihood"}
+    assert alone == {"reinforce", "reinforce_pp", "raft", "raft_pp", "entropy_only", "sft", "dft", "unlikelihood", "a2c", "ppo"}
 
 
 def test_rows_that_move_without_an_advantage() -> None:

@@ -19,7 +19,7 @@ from toishi.explanation.toy.model import World, drawn, evaluate, initial_logits,
 from toishi.explanation.toy.updating import evaluated, scored
 
 CLOSE = 1e-10
-WALKED = [name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference"]
+WALKED = [name for name, row in ROWS.items() if row.source == "sampled" and row.credit in ("sequence", "reward_to_go")]
 
 
 @st.composite

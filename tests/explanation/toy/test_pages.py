@@ -158,7 +158,7 @@ ODD_WORLDS = {
 }
 
 
-WALKED = [name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference"]
+WALKED = [name for name, row in ROWS.items() if row.source == "sampled" and row.credit in ("sequence", "reward_to_go")]
 """The others are refused, which tests/explanation/toy/test_closed_form.py holds."""
 
 
