@@ -1,8 +1,8 @@
 """Actor-critic rows raise a reward, for five seeds; the thresholds were set before the first run.
 
-The reward is the share of vowels in what a small random model writes. Over 40 steps of 8 prompts with 4 answers: the mean reward of
-the last eight steps lies at least 0.1 above that of the first eight, and over the last twenty steps the critic knows something of
-what comes (mean explained variance above 0).
+The reward is the share of vowels in what a small random model writes. Over 40 steps of 8 prompts with 4 answers: the mean
+reward of the last eight steps lies at least 0.1 above that of the first eight, and over the last twenty steps the critic knows
+something of what comes (mean explained variance above 0).
 """
 
 from __future__ import annotations

@@ -71,7 +71,9 @@ KINDS: dict[str, dict[str, Any]] = {
     },
     "shared critic": {"algorithm": "ppo", "train.inner_epochs": 2, "train.minibatches": 2},
     "separate critic, adapters, bfloat16": {
-        **{"algorithm": {"name": "ppo", "kl_coef": 0.1}, "model.lora": {"rank": 2}, "model.dtype": "bfloat16"},
+        "algorithm": {"name": "ppo", "kl_coef": 0.1},
+        "model.lora": {"rank": 2},
+        "model.dtype": "bfloat16",
         "critic": {"kind": "separate", "optimizer": {"name": "adamw", "lr": 1e-2}},
     },
     "critic alone at first, cut answers bootstrapped": {

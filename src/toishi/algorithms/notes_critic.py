@@ -85,8 +85,8 @@ CRITIC_NOTES: tuple[AlgorithmNote, ...] = (
         differences=(
             "TRL's PPO (no longer in 1.16): value_coef 0.1, KL coefficient 0.05 paid in the reward, four epochs, "
             "whitened advantages, a separate critic.",
-            "verl's critic is a second model with its own optimizer and no value_coef; its dual clip (3) is always on, and is "
-            "surrogate=dual_clip here.",
+            "verl's critic is always a second model (critic.kind=separate here), and its dual clip (3) is always on "
+            "(surrogate=dual_clip here).",
             "Whitening: verl divides by the square root of (variance + 1e-8), here 1e-8 is added to the standard deviation.",
         ),
     ),

@@ -164,6 +164,12 @@ class OptimizerConfig(Section):
     )
 
 
+class CriticOptimizerConfig(OptimizerConfig):
+    """How a critic's gradient becomes changed weights: as the policy's does, ten times as fast, since its head starts at 0."""
+
+    lr: float = Field(default=1e-4, gt=0, description="learning rate after the warm-up")
+
+
 class CriticConfig(Section):
     """What guesses the value of a text, where the algorithm has such a baseline (a2c, ppo)."""
 
@@ -174,8 +180,8 @@ class CriticConfig(Section):
     warmup_steps: int = Field(
         default=0, ge=0, description="first steps in which only the critic's own weights learn; the policy stays as it is"
     )
-    optimizer: OptimizerConfig = Field(
-        default=OptimizerConfig(lr=1e-4),
+    optimizer: CriticOptimizerConfig = Field(
+        default=CriticOptimizerConfig(),
         description="of the critic's own weights: the head alone (shared: the trunk is the policy's to step), or all of them",
     )
 
