@@ -23,6 +23,7 @@ from toishi.evaluate import summarise
 from toishi.forecast import Forecast, forecast
 from toishi.golds import GoldReadings, readings
 from toishi.memory import MemoryPlan
+from toishi.policy.critic import require_hidden_states
 from toishi.preflight import Finding, Preflight, preflight
 from toishi.rendering import render_all
 from toishi.rewards.base import Reward
@@ -138,6 +139,11 @@ def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
     except ToishiError as error:
         report.error("model", str(error))
         return
+    if config.algorithm.needs_critic:
+        try:
+            require_hidden_states(sampler.policy)
+        except ToishiError as error:
+            report.error("critic", str(error))
     _check_prompts(report, task, sampler)
     _check_memory(report, sampler)
     _check_disk(report, sampler)

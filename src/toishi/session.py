@@ -20,7 +20,7 @@ from toishi.memory import MemoryPlan, ModelShape, plan_memory, reachable_memory
 from toishi.passes import UpdateSettings
 from toishi.policy.capabilities import Capabilities, capabilities
 from toishi.policy.chat import Renderer
-from toishi.policy.critic import Critic, without_output_layer
+from toishi.policy.critic import Critic, require_hidden_states, without_output_layer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
@@ -157,6 +157,8 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     rendered = render_all(config, materials.task, renderer, loaded.module).require()
     notes = rendered.notes + look_at_rows(config, materials.task, renderer)
     policy = _policy(config, machine, loaded)
+    if config.algorithm.needs_critic:
+        require_hidden_states(policy)
     plan = planned(config, policy, rendered.longest)
     plan.require()
     machine = replace(machine, micro_batch_tokens=plan.micro_batch_tokens)

@@ -31,11 +31,7 @@ class Critic:
     """
 
     def __init__(self, trunk: Policy, config: OptimizerConfig, *, owns_trunk: bool) -> None:
-        if trunk.head.base is None:
-            raise ConfigError(
-                f"baseline 'critic' reads the last hidden state, and {type(trunk.module).__name__} has no model below its head "
-                "that gives one; choose a row without a critic, or another model"
-            )
+        require_hidden_states(trunk)
         self.trunk, self.owns_trunk, self.device = trunk, owns_trunk, trunk.device
         dtype = next(iter(trunk.masters.values())).dtype
         width = trunk.module.config.get_text_config().hidden_size
@@ -82,6 +78,15 @@ class Critic:
         if self.owns_trunk:
             self.trunk.publish()
         self.optimizer.load_state_dict(state["optimizer"])
+
+
+def require_hidden_states(policy: Policy) -> None:
+    """Raises ConfigError for a model that a critic cannot read."""
+    if policy.head.base is None:
+        raise ConfigError(
+            f"baseline 'critic' reads the last hidden state, and {type(policy.module).__name__} has no model below its head "
+            "that gives one; choose a row without a critic, or another model"
+        )
 
 
 def without_output_layer(module: Any) -> Any:

@@ -120,7 +120,8 @@ def choose_head(module: Any) -> HeadChoice:
     found, bound = _difference(module, fast), TOLERANCE.get(linear.weight.dtype, COARSE_TOLERANCE)
     if not found <= bound:
         why = f"hidden state times head is not what {type(causal).__name__} computes (relative difference {found:.2g})"
-        return HeadChoice(fast=None, why=f"{why}: log-probs from the model's own logits", base=below)
+        own = f"{why}: log-probs from the model's own logits"
+        return HeadChoice(fast=None, why=own, base=None if math.isinf(found) else below)  # infinite: no hidden state came out
     why = "log-probs from hidden states, verified on this model: logits are never stored"
     return HeadChoice(fast=fast, why=why, base=below)
 
