@@ -94,6 +94,28 @@ def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
     )  # fmt: skip
 
 
+def token_rewards(answer: Shaped) -> list[float]:
+    """What each token with loss earned; an answer without one earns nothing here.
+
+    >>> penalty = (0.25, 0.0, 0.5, 0.0)
+    >>> token_rewards(Shaped(counts=True, loss_mask_T=(1, 0, 1, 0), outcome=1.0, steps=((0.5, 1),), kl_penalty_T=penalty))
+    [0.25, 0.5]
+    """
+    rewards_T = [0.0] * len(answer.loss_mask_T)
+    for reward, last in (*answer.steps, (answer.outcome, len(rewards_T) - 1)):
+        if rewards_T:
+            rewards_T[last] += reward
+    for place, penalty in enumerate(answer.kl_penalty_T):
+        rewards_T[place] -= penalty
+    earned: list[float] = []
+    for reward, trained in zip(rewards_T, answer.loss_mask_T, strict=True):
+        if trained:
+            earned.append(reward)
+        elif earned:
+            earned[-1] += reward
+    return earned
+
+
 def soft_overlong_penalty(length: int, limit: int, ramp: int) -> float:
     """DAPO's R_len (arXiv 2503.14476, eq. 13): 0 up to limit - ramp, then a straight line down to -1 at the limit.
 

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from toishi.algorithms.filters import Advantage
 from toishi.algorithms.rows import Algorithm
-from toishi.algorithms.shaping import Shaped
+from toishi.algorithms.shaping import Shaped, token_rewards
 from toishi.ops.advantages import batch_mean, batch_std, divided
 from toishi.ops.gae import Gae, gae
 
@@ -44,28 +44,6 @@ def value_targets(groups: ShapedGroups, row: Algorithm) -> list[list[tuple[float
     return [
         [numbers if answer.counts else None for answer, numbers in ((one, next(found)) for one in group)] for group in groups
     ]
-
-
-def token_rewards(answer: Shaped) -> list[float]:
-    """What each token with loss earned; an answer without one earns nothing here.
-
-    >>> penalty = (0.25, 0.0, 0.5, 0.0)
-    >>> token_rewards(Shaped(counts=True, loss_mask_T=(1, 0, 1, 0), outcome=1.0, steps=((0.5, 1),), kl_penalty_T=penalty))
-    [0.25, 0.5]
-    """
-    rewards_T = [0.0] * len(answer.loss_mask_T)
-    for reward, last in (*answer.steps, (answer.outcome, len(rewards_T) - 1)):
-        if rewards_T:
-            rewards_T[last] += reward
-    for place, penalty in enumerate(answer.kl_penalty_T):
-        rewards_T[place] -= penalty
-    earned: list[float] = []
-    for reward, trained in zip(rewards_T, answer.loss_mask_T, strict=True):
-        if trained:
-            earned.append(reward)
-        elif earned:
-            earned[-1] += reward
-    return earned
 
 
 def _estimated(answers: Sequence[Shaped], row: Algorithm) -> Gae:

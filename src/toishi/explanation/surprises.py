@@ -11,8 +11,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from toishi.algorithms.rows import Algorithm
-from toishi.algorithms.shaping import shaped
-from toishi.algorithms.temporal import token_rewards
+from toishi.algorithms.shaping import shaped, token_rewards
 from toishi.types import RESIDUE, Group, Rollout
 
 
