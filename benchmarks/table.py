@@ -1,4 +1,7 @@
-"""The measurement of one shape: all systems loaded, then taken in turn, so that whatever the machine does meets everybody."""
+"""The measurement of one shape: the main systems loaded, then taken in turn, so that whatever the machine does meets them all.
+
+Other settings of a system follow one at a time, each alone in memory: several trainers beside one another would not fit.
+"""
 
 from __future__ import annotations
 
@@ -49,25 +52,38 @@ class Bench:
 
     def measure(self, shape: Shape) -> dict[str, Any]:
         """One row per system, and the limits that toishi's worker found; a system that failed is a row that says how."""
-        say, rows = self.setting.say, {system.name: Row(system=system.name, runs=[]) for system in self.systems}
+        rows = {system.name: Row(system=system.name, runs=[]) for system in self.systems}
         limits: dict[str, Any] = {}
         with ExitStack() as stack:
-            workers: dict[str, Worker] = {}
-            for system in self.systems:
-                say(f"{shape.name}: starting {system.name}")
-                self._guarded(rows[system.name], lambda s=system: workers.update({s.name: self._worker(s, shape, stack)}))  # type: ignore[misc]
-            for name, worker in workers.items():
-                rows[name]["settings"] = worker.ready["settings"]
-                self._guarded(rows[name], lambda w=worker: w.step(shape.with_lengths(WARM_UP_TOKENS)))  # type: ignore[misc]
+            workers = self._started([system for system in self.systems if system.main], shape, rows, stack)
             for repeat in range(self.setting.repeats):
-                for name, worker in _turned(workers, repeat).items():
-                    if (repeat == 0 or worker.system.main) and "error" not in rows[name]:
-                        self._guarded(rows[name], lambda n=name, w=worker: rows[n]["runs"].append(w.step(shape)))  # type: ignore[misc]
-                        say(f"{shape.name}: {name}, repetition {repeat + 1}: {_short(rows[name])}")
+                self._once(_turned(workers, repeat), shape, rows, repeat)
             if "toishi" in workers and "error" not in rows["toishi"]:
                 limits = self._limits(workers["toishi"], shape)
+        for system in self.systems:
+            if not system.main:
+                with ExitStack() as stack:
+                    self._once(self._started([system], shape, rows, stack), shape, rows, 0)
         finished = [_summary(row) for row in rows.values()]
         return {"shape": shape.as_json(), "rows": finished, "limits": limits}
+
+    def _started(self, systems: Sequence[System], shape: Shape, rows: dict[str, Row], stack: ExitStack) -> dict[str, Worker]:
+        """Workers of these systems, loaded and warmed up, until the stack is closed."""
+        workers: dict[str, Worker] = {}
+        for system in systems:
+            self.setting.say(f"{shape.name}: starting {system.name}")
+            self._guarded(rows[system.name], lambda s=system: workers.update({s.name: self._worker(s, shape, stack)}))  # type: ignore[misc]
+        for name, worker in workers.items():
+            rows[name]["settings"] = worker.ready["settings"]
+            self._guarded(rows[name], lambda w=worker: w.step(shape.with_lengths(WARM_UP_TOKENS)))  # type: ignore[misc]
+        return workers
+
+    def _once(self, workers: Mapping[str, Worker], shape: Shape, rows: dict[str, Row], repeat: int) -> None:
+        """One step by each, in turn."""
+        for name, worker in workers.items():
+            if "error" not in rows[name]:
+                self._guarded(rows[name], lambda n=name, w=worker: rows[n]["runs"].append(w.step(shape)))  # type: ignore[misc]
+                self.setting.say(f"{shape.name}: {name}, repetition {repeat + 1}: {_short(rows[name])}")
 
     def _limits(self, worker: Worker, shape: Shape) -> dict[str, Any]:
         self.setting.say(f"{shape.name}: products of toishi's own shapes")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import select
+import signal
 import subprocess
 import time
 from pathlib import Path
@@ -70,7 +71,7 @@ class Worker:
             self.process.stdin.write(json.dumps({"do": do, **what}).encode() + b"\n")
             self.process.stdin.flush()
         except OSError as error:
-            raise WorkerError(f"{self.system.name} has ended: {self._last_line()}") from error
+            raise WorkerError(f"{self.system.name} {_ended(self.process.wait())}: {self._last_line()}") from error
         return self._answer(TIMEOUT_S)
 
     def step(self, shape: Shape) -> Message:
@@ -99,7 +100,7 @@ class Worker:
         line = self.process.stdout.readline()
         if not line:
             self.process.wait()
-            raise WorkerError(f"{self.system.name} ended with exit code {self.process.returncode}: {self._last_line()}")
+            raise WorkerError(f"{self.system.name} {_ended(self.process.returncode)}: {self._last_line()}")
         found: Message = json.loads(line)
         return found
 
@@ -107,3 +108,13 @@ class Worker:
         lines = [line for line in self.log.read_text(encoding="utf-8", errors="replace").splitlines() if line.strip()]
         named = [line for line in lines if "Error" in line or "error:" in line]
         return (named or lines or ["it said nothing"])[-1].strip()[:300]
+
+
+def _ended(code: int) -> str:
+    """
+    >>> _ended(1), _ended(-9)
+    ('ended with exit code 1', 'was killed by signal 9 (out of memory, most likely)')
+    """
+    if code == -signal.SIGKILL:
+        return "was killed by signal 9 (out of memory, most likely)"
+    return f"was ended by signal {-code}" if code < 0 else f"ended with exit code {code}"

@@ -20,6 +20,7 @@ from torch import Tensor, nn
 
 from toishi.engines.packed import Products
 from toishi.engines.shared import SharedCache, SharedLayer
+from toishi.policy.fused import is_drop_in
 from toishi.policy.recomputing import without_gradients
 
 FLAT_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
@@ -94,15 +95,11 @@ def rotated(heads: Tensor, cos_BHD: Tensor, sin_BHD: Tensor) -> Tensor:
 
 
 def _norm(norm: Any) -> Callable[[Tensor], Tensor]:
-    """An RMS norm in the module's own precision and order (fp32, rounded before the weight), with fewer new tensors."""
-    weight, eps = norm.weight, norm.variance_epsilon
-
-    def normed(hidden: Tensor) -> Tensor:
-        wide = hidden.to(torch.float32)
-        scale = wide.pow(2).mean(-1, keepdim=True).add_(eps).rsqrt_()
-        return weight * (wide * scale).to(hidden.dtype)  # type: ignore[no-any-return]
-
-    return normed
+    """An RMS norm with the module's own rounding, before the weight. The module itself in float64, where it computes in fp32."""
+    weight, eps, size = norm.weight, norm.variance_epsilon, norm.weight.shape
+    if weight.dtype == torch.float64:
+        return norm.forward  # type: ignore[no-any-return]
+    return lambda hidden: torch.rms_norm(hidden, size, None, eps).mul_(weight)
 
 
 def _is_written_out(inner: Any) -> bool:
@@ -125,4 +122,5 @@ def _parts(model: Any) -> Iterator[nn.Module]:
 
 def _is_untouched(part: nn.Module) -> bool:
     forward = getattr(without_gradients(part), "__func__", None)
-    return forward is type(part).forward and not part._forward_hooks and not part._forward_pre_hooks
+    is_own = is_drop_in(part) or forward is type(part).forward
+    return is_own and not part._forward_hooks and not part._forward_pre_hooks
