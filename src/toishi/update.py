@@ -254,13 +254,13 @@ def _streams(row: PackedRow, number: int, columns: dict[str, Tensor | None]) -> 
     """One answer's share of the row's columns; a column that does not exist (no reference) stays empty."""
     rollout = row.rollouts[number]
     mine_N = row.sequence_N == number
-    spread: dict[str, Any] = {
+    numbers: dict[str, Any] = {
         name: tuple(spread(values_N.detach()[mine_N], rollout.completion.loss_mask))
         for name, values_N in columns.items()
         if values_N is not None
     }
-    spread["clip"] = tuple(int(code) for code in spread["clip"])
-    return TokenStreams(rollout=rollout.id, computed=True, advantage=rollout.advantage_per_token, **spread)
+    numbers["clip"] = tuple(int(code) for code in numbers["clip"])
+    return TokenStreams(rollout=rollout.id, computed=True, advantage=rollout.advantage_per_token, **numbers)
 
 
 def _bad_rows(row: PackedRow, logprobs_N: Tensor, loss: float) -> str:
