@@ -109,7 +109,7 @@ METRICS: dict[str, Metric] = {
     ),
     "update/grad_norm_clipped": Metric("norm", "gradient norm after clipping"),
     "update/lr": Metric("1", "learning rate"),
-    "update/skipped": Metric("updates", "updates without any contribution: no optimizer step was made"),
+    "update/skipped": Metric("updates", "updates without anything that moves the policy: no optimizer step was made"),
     "update/tokens": Metric("tokens", "tokens in the loss's denominator, sum over updates"),
     "update/rollouts": Metric("answers", "answers in the loss's denominator, sum over updates"),
     "update/tokens_computed": Metric(
