@@ -57,7 +57,9 @@ def assign_advantages(groups: Sequence[Group], row: Algorithm, *, max_new_tokens
     if row.scale == "group_mean":
         _refuse_negative(groups, shaped_groups)
     assigned = CREDITS[row.credit](shaped_groups, row)
-    targets = value_targets(shaped_groups, row) if row.needs_critic else [[None] * len(group) for group in shaped_groups]
+    targets: list[list[tuple[float, ...] | None]] = [[None] * len(group) for group in shaped_groups]
+    if row.needs_critic:
+        targets = value_targets(shaped_groups, row)
     baselines = _baselines(shaped_groups, row)
     stages = zip(groups, assigned, targets, baselines, strict=True)
     return tuple(_finished(*stage, row) for stage in stages)

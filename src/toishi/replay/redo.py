@@ -155,10 +155,16 @@ def as_scored(group: Group) -> Group:
 
 
 def _as_scored(rollout: Rollout) -> Rollout:
-    nothing: dict[str, None] = dict.fromkeys(
-        ("advantage", "ref_logprobs", "policy_logprobs", "values", "value_after", "returns")
+    return replace(
+        rollout,
+        reward=_reward(rollout),
+        advantage=None,
+        ref_logprobs=None,
+        policy_logprobs=None,
+        values=None,
+        value_after=None,
+        returns=None,
     )
-    return replace(rollout, reward=_reward(rollout), **nothing)
 
 
 def _reward(rollout: Rollout) -> float | None:
