@@ -109,7 +109,7 @@ def altered(name: str) -> Any:
 @pytest.mark.parametrize(
     ("change", "what"),
     [
-        (lambda report: with_rollout(report, altered("values")), "return (what a value is to become)"),
+        (lambda report: with_rollout(report, altered("values")), "token_advantages of token 0"),
         (lambda report: with_rollout(report, altered("returns")), "return (what a value is to become) of token 0"),
         (lambda report: with_rollout(report, altered("advantage")), "token_advantages of token 0"),
         (lambda report: with_stream(report, "value_weight", 0, lambda number: number + 0.01), "value_weight of token 0"),

@@ -150,13 +150,13 @@ def _accumulate(learning: _Learning, rollouts: Sequence[Rollout], index: int) ->
         "update/rollouts": float(counts.num_sequences),
     }
     if critic is not None:
-        scalars |= {"critic/value_loss": 0.0, "critic/value_clip_share": 0.0}
+        scalars |= {"update/value_loss": 0.0, "update/value_clip_share": 0.0}
     for row in packed_rows(policy, needed, settings):
         row_loss, valued, row_streams = _backward(learning, row, counts, index)
         scalars["update/loss"] += row_loss
         if valued is not None:
-            scalars["critic/value_loss"] += valued.loss
-            scalars["critic/value_clip_share"] += valued.held
+            scalars["update/value_loss"] += valued.loss
+            scalars["update/value_clip_share"] += valued.held
         streams |= {stream.rollout: stream for stream in row_streams}
     return list(streams.values()), scalars
 

@@ -76,4 +76,4 @@ def prepare_step(critic: Critic, config: CriticConfig, step: int, total_steps: i
         for master in critic.masters.values():
             if master.grad is not None:
                 master.grad.mul_(factor)
-    return {"critic/grad_norm": norm, "critic/grad_norm_clipped": norm * factor, "critic/lr": lr}
+    return {"update/critic_grad_norm": norm, "update/critic_grad_norm_clipped": norm * factor, "update/critic_lr": lr}

@@ -89,7 +89,7 @@ def test_tokens_without_loss_are_passed_over() -> None:
 
 def test_a_cut_answer_is_worth_what_the_critic_says_of_it_where_that_is_asked_for() -> None:
     """Reward 0 and .6 after the last token: with lambda 1 both returns are .6. Otherwise nothing comes after the end."""
-    cut = {"reward": 0.0, "completion": completion((1, 1), cut=True), "status": "truncated"}
+    cut: dict[str, Any] = {"reward": 0.0, "completion": completion((1, 1), cut=True), "status": "truncated"}
     bootstrapped, _ = done(changed("a2c", truncation="bootstrap", gamma=0.5), valued(value_after=0.6, **cut))
     assert bootstrapped.returns == pytest.approx((0.15, 0.3), abs=1e-12)
     ended, _ = done(changed("a2c"), valued(**cut))

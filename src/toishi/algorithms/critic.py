@@ -17,7 +17,7 @@ CRITIC_METRICS: Mapping[str, tuple[str, str, str]] = {
     "critic/explained_variance": (
         "share",
         "1 - Var(return - value) / Var(return) over the tokens trained on, values before the step; null: all returns equal",
-        "0 or below after its warm-up: it knows nothing, and only adds noise; raise critic.optimizer.lr or critic.warmup_steps",
+        "0 or below after its warm-up: it only adds noise; change critic.optimizer.lr, raise critic.warmup_steps",
     ),
     "critic/value_clip_share": ("share", "tokens whose value was held, having moved by value_clip", "0 in a first update"),
     "critic/mean_value": ("reward", "mean value before the step, over the tokens trained on", "follows critic/mean_return"),
@@ -32,7 +32,14 @@ CRITIC_METRICS: Mapping[str, tuple[str, str, str]] = {
     ),
 }  # fmt: skip
 """Name -> unit, meaning, what to look for. All are null where the row has no critic."""
-_OF_UPDATES = ("value_loss", "value_clip_share", "grad_norm", "grad_norm_clipped", "lr")
+_OF_UPDATES = {
+    "critic/value_loss": "update/value_loss",
+    "critic/value_clip_share": "update/value_clip_share",
+    "critic/grad_norm": "update/critic_grad_norm",
+    "critic/grad_norm_clipped": "update/critic_grad_norm_clipped",
+    "critic/lr": "update/critic_lr",
+}
+"""Metric of a step -> scalar of its updates that it is the mean of."""
 
 
 def critic_metrics(groups: Sequence[Group], updates: Sequence[Update]) -> dict[str, float | None]:
@@ -46,8 +53,10 @@ def critic_metrics(groups: Sequence[Group], updates: Sequence[Update]) -> dict[s
                 mask = rollout.completion.loss_mask
                 values += [number for number, trained in zip(rollout.values, mask, strict=True) if trained]
                 returns += [number for number, trained in zip(rollout.returns, mask, strict=True) if trained]
-    names = (f"critic/{name}" for name in _OF_UPDATES)
-    means = {name: _mean(update.scalars[name] for update in updates if name in update.scalars) for name in names}
+    means = {
+        name: _mean(update.scalars[scalar] for update in updates if scalar in update.scalars)
+        for name, scalar in _OF_UPDATES.items()
+    }
     return dict.fromkeys(CRITIC_METRICS) | means | {
         "critic/explained_variance": explained_variance(values, returns) if values else None,
         "critic/mean_value": _mean(values),

@@ -45,7 +45,7 @@ def _check_update(
     for stream, expected in zip(computed, per_rollout(weights_N, completions), strict=True):
         where = f"{stream.rollout}, update {update.index}"
         ledger.each_close(f"tokens/{shard}", where, "value_weight", stream.value_weight, expected, tolerance)
-    for name, expected_scalar in (("critic/value_loss", loss), ("critic/value_clip_share", held)):
+    for name, expected_scalar in (("update/value_loss", loss), ("update/value_clip_share", held)):
         got = update.scalars.get(name)
         what = f"{name} of update {update.index}"
         ledger.close("metrics.jsonl", f"step {update.step}", what, got, expected_scalar, weight_tolerance([1.0, loss]))

@@ -208,7 +208,8 @@ RULES: tuple[Rule, ...] = (
         watches="`critic/explained_variance`, mean of 10 steps after critic.warmup_steps",
         action="warn", limit=0.0, limit_is="share of the returns' spread", within=10,
         find=policy.blind_critic,
-        remedy="raise critic.optimizer.lr or critic.warmup_steps; set critic.kind=separate; choose a row without one (rloo)",
+        remedy="change critic.optimizer.lr (docs/critic.md); raise critic.warmup_steps; set critic.kind=separate; choose a row "
+        "without one (rloo)",
     ),
     Rule(
         name="length_growth",

@@ -170,8 +170,8 @@ def _check_update(recorded: Update, found: Update, bounds: Bounds, largest_advan
         ("update/grad_norm", "gradient norm", gradient),
         ("update/grad_norm_clipped", "gradient norm after clipping", gradient),
         ("update/skipped", "skipped", 0.0),
-        ("critic/value_loss", "value loss", bounds.nats * max(1.0, largest_advantage)),
-        ("critic/grad_norm", "critic's gradient norm", gradient),
+        ("update/value_loss", "value loss", bounds.nats * max(1.0, largest_advantage)),
+        ("update/critic_grad_norm", "critic's gradient norm", gradient),
     ):
         if name in recorded.scalars or name in found.scalars:
             item: Item = ("the update", None, recorded.scalars.get(name), found.scalars.get(name))

@@ -86,7 +86,7 @@ def _trace(
     teaching = _teaching_group(groups, updates[0], request.group) if observer.checks else None
     with policy.with_weights({name: master.to(policy.compute_dtype) for name, master in first.items()}):
         watched = sampled(groups) + unsampled(learner, groups, request.sampling, request.other)
-        planned = plan(watched, updates)
+        planned = plan(watched, updates if observer.checks else ())  # nothing was seen while a critic learns alone
         earlier = before(learner, planned, list(wanted), updates[0], observer.probs)
     later = after(learner, planned, list(wanted))
     if request.influence is not None:
