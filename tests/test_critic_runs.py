@@ -19,9 +19,10 @@ from toishi.checkpoints import load_checkpoint
 from toishi.config import load_config
 from toishi.errors import ConfigError
 from toishi.explanation.audit import AuditReport, audit
-from toishi.explanation.chain.build import explain_chain
+from toishi.explanation.chain.build import build_chain, explain_chain
+from toishi.explanation.chain.evidence import read_step
 from toishi.explanation.chain.story import page
-from toishi.explanation.chain.voice import known_languages
+from toishi.explanation.chain.voice import Voice, known_languages
 from toishi.explanation.page.render_html import html_page
 from toishi.metrics import METRICS
 from toishi.record import Run
@@ -155,10 +156,11 @@ def test_a_step_can_be_told(kind: str, step: int, runs: dict[str, Path]) -> None
     assert sum(one.reward for one in told.tokens) == pytest.approx(rollout.reward)
 
 
-def test_an_altered_value_breaks_the_chain_at_the_advantage(copied: Path) -> None:
-    forge_step(copied, 5, lambda report: with_rollout(report, altered("values")))
-    group = Run.open(copied).step(5).groups[0].rollouts[0].id.group
-    assert explain_chain(Run.open(copied), 5, group=group).broken == "advantage"
+def test_an_altered_value_breaks_the_chain_at_the_advantage(runs: dict[str, Path]) -> None:
+    evidence = read_step(Run.open(runs["shared"]), 5)
+    changed = with_rollout(evidence.report, altered("values"))
+    chain = build_chain(replace(evidence, report=changed), member=None, update=None, voice=Voice.of("en"))
+    assert chain.broken == "advantage"
 
 
 @pytest.mark.parametrize("kind", KINDS)
