@@ -81,10 +81,8 @@ def made(folder: Path, model: str, shape: Shape, device: str, options: dict[str,
 
 def settings(session: Session) -> str:
     """What a reader of the table should know about this row, in words."""
-    train = session.config.train
-    return (
-        f"bf16 compute, fp32 masters, AdamW; defaults of a run (rows of up to {train.micro_batch_tokens} tokens, step recorded)"
-    )
+    tokens = session.settings.token_budget
+    return f"bf16 compute, fp32 masters, AdamW; defaults of a run (rows of up to {tokens} tokens, step recorded)"
 
 
 def step(session: Session, shape: dict[str, Any]) -> Message:

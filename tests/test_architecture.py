@@ -21,6 +21,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     4: ("rollout", "scoring", "packing", "passes", "valuing", "update", "observing", "metrics", "track", "explanation"),
     5: (
         *("loop", "session", "sources", "written", "gap", "given", "preflight", "evaluate", "checkpoints", "health"),
+        *("heldout", "ranking"),
         *("forecast", "memory", "machine", "disk", "golds", "sampler", "tracked"),
         *("provenance", "recorded", "resuming", "rejudging", "collecting"),
         *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing", "counterfactual"),
@@ -36,6 +37,7 @@ LAYER_OF = {part: layer for layer, parts in LAYERS.items() for part in parts}
 PEERS = {
     ("engines", "policy"),
     ("rewards", "judging"),
+    ("rewards", "policy"),
     ("judging", "policy"),
     ("judging", "engines"),
     ("update", "packing"),

@@ -34,6 +34,18 @@ def test_layout_shows_each_answer_the_prompt_and_itself() -> None:
     assert row.lengths_B.tolist() == [3, 2]
 
 
+def test_a_row_that_is_fed_whole_keeps_the_tokens_with_loss_themselves() -> None:
+    answers = [completion([1, 2, 3], loss_mask=[0, 0, 1]), completion([4], loss_mask=[1])]
+    prompt = Prompt(id="p", text="?", token_ids=(7, 8))
+    rollouts = [Rollout(id=RolloutId(1, 0, member), prompt=prompt, completion=one) for member, one in enumerate(answers)]
+    row = pack_row(rollouts, whole=True)
+    assert row.input_ids_L.tolist() == [7, 8, 1, 2, 3, 4]
+    assert row.position_ids_L.tolist() == [0, 1, 2, 3, 4, 2]
+    assert row.keep_N.tolist() == [4, 5]
+    assert row.targets_N.tolist() == [3, 4]
+    assert [len(one.input_ids_L) for one in pack(rollouts, shared_prompt=True, token_budget=5, whole=True)] == [5, 3]
+
+
 def test_tokens_without_loss_are_fed_but_not_kept() -> None:
     prompt = Prompt(id="p", text="?", token_ids=(7, 8))
     rollout = Rollout(id=RolloutId(1, 0, 0), prompt=prompt, completion=completion([1, 2, 3], loss_mask=[1, 0, 1]))

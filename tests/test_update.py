@@ -26,7 +26,7 @@ NAMES = sorted(ROWS)
 
 
 def run_update(groups: Sequence[Group], chosen: UpdateSettings, policy: Policy) -> None:
-    if chosen.algorithm.needs_log_ratio:
+    if chosen.algorithm.needs_policy_before:
         policy.keep_reference()
         groups = with_reference(policy, groups, chosen)
     critic = tiny_critic(policy) if chosen.algorithm.needs_critic else None

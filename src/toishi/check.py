@@ -34,6 +34,7 @@ from toishi.scoring import AttackReport, DryRunRow, attack_cost, score_groups, t
 from toishi.session import planned, sampling_of
 from toishi.tasks.base import Task
 from toishi.types import Score
+from toishi.written import look_at_rows
 
 FORECAST_PROMPTS = 8
 
@@ -110,7 +111,7 @@ def check(
     report.notes = found.notes
     report.golds = readings(found.rewards or (), found.rows)
     with closing(found.rewards or ()):
-        if with_attacks and found.rewards is not None and report.ok:
+        if with_attacks and found.rewards and report.ok:
             _check_attacks(report, found, say)
         if with_model and found.task is not None:
             _check_model(report, found.task, found)
@@ -134,7 +135,7 @@ def _check_attacks(report: CheckReport, found: Preflight, say: Callable[[str], N
 def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
     config = report.config
     try:
-        sampler = Sampler.open(config.model, seed=config.seed)
+        sampler = Sampler.open(config.model, seed=config.seed, predicts=config.algorithm.predicts)
         report.model = describe_model(sampler)
     except ToishiError as error:
         report.error("model", str(error))
@@ -147,7 +148,7 @@ def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
     _check_prompts(report, task, sampler)
     _check_memory(report, sampler)
     _check_disk(report, sampler)
-    if found.rewards is not None and report.ok:
+    if found.rewards and report.ok:
         _check_signal(report, sampler, task, found.rewards)
 
 
@@ -180,6 +181,11 @@ def _check_prompts(report: CheckReport, task: Task, sampler: Sampler) -> None:
         report.error("model" if isinstance(rendered.error, ModelError) else "prompts", str(rendered.error))
     for note in rendered.notes:
         report.warn("prompts", note)
+    try:
+        for note in look_at_rows(report.config, task, sampler.renderer):
+            report.warn("data", note)
+    except ToishiError as error:
+        report.error("data", str(error))
     with suppress(ToishiError):  # a first prompt that cannot be rendered is in the report already
         report.prompt = sampler.renderer.describe(sampler.renderer.render(task.train_prompt(0)))
 

@@ -21,7 +21,7 @@ from rich.text import Text
 
 from toishi.display_tables import (
     LEADING,
-    NOTE_ON_EVALUATION,
+    NOTES_ON_EVALUATION,
     NOTES_ON_STEPS,
     before_after,
     disk_of,
@@ -154,7 +154,8 @@ class Display:
     def evaluation(self, session: Session, found: Evaluation) -> None:
         """One line for a held-out measurement."""
         if len(session.evaluations) == 1:
-            self.console.print(Text(f"\n{NOTE_ON_EVALUATION}", style="dim"))
+            note = NOTES_ON_EVALUATION[session.config.algorithm.predicts]
+            self.console.print(Text(f"\n{note}", style="dim"))
         self._print(Text(evaluation_line(found), style="cyan"))
 
     def alarm(self, alarm: Alarm) -> None:
@@ -179,7 +180,8 @@ class Display:
             leading = LEADING[session.config.algorithm.source][1]
             self._print(Text("\n" + reward_curve(session.metrics, min(self.console.width, 100), key=leading)))
         self._show_group(folder)
-        self._print(_next_lines(str(folder), self._shown[0] if self._shown else session.step))
+        step = self._shown[0] if self._shown else session.step
+        self._print(_next_lines(str(folder), step, *_ASK[session.config.algorithm.predicts]))
 
     def _show_group(self, folder: Path) -> None:
         """The last group that taught something, out of the record."""
@@ -215,12 +217,22 @@ class Display:
         self.console.print(what, soft_wrap=isinstance(what, Text), highlight=False)
 
 
-def _next_lines(folder: str, step: int) -> Text:
+_ASK = {
+    "tokens": ('toishi sample {} "..."', "ask the trained model something"),
+    "score": (
+        "toishi evaluate {}",
+        "rank the held-out pairs again; the reward `reward_model` takes the folder of its checkpoint",
+    ),
+}
+"""What a model predicts -> the command that asks it, and what for."""
+
+
+def _next_lines(folder: str, step: int, asking: str, purpose: str) -> Text:
     lines = Text.assemble("\nrun folder  ", (folder, "bold"), "\n\nWhat next:\n")
     for command, meaning in (
         (f"toishi explain {folder} --step {step}", "every group of that step: scores, mean, advantage"),
         (f"toishi audit {folder}", "recompute every advantage and token weight from the stored scores"),
-        (f'toishi sample {folder} "..."', "ask the trained model something"),
+        (asking.format(folder), purpose),
     ):
         lines.append(f"  {command}\n", style="green")
         lines.append(f"      {meaning}\n", style="dim")

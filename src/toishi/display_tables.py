@@ -24,7 +24,11 @@ if TYPE_CHECKING:
     from toishi.session import Session
     from toishi.types import Group
 
-NOTE_ON_EVALUATION = "held-out: mean reward [95% interval] on prompts that are never trained on"
+NOTES_ON_EVALUATION = {
+    "tokens": "held-out: mean reward [95% interval] on prompts that are never trained on",
+    "score": "held-out: share [95% interval] of pairs that are never trained on whose chosen answer gets the higher score",
+}
+"""By what the model predicts."""
 TOO_FEW = "; too few prompts for an interval"
 NOTE_ON_STEPS = (
     "reward: mean of the step's answers. mixed: groups whose answers got different rewards; by comparison, only these teach. "
@@ -178,18 +182,19 @@ def evaluation_line(found: Evaluation) -> str:
     if found.change is not None and found.step > 0:
         text += f" (change {span(found.change, found.change_interval, signed=True)})"
     text += f", {counted(found.num_prompts, 'prompt')}"
+    text += "".join(f", {name.replace('_', ' ')} {number(value, 3)}" for name, value in found.details.items())
     text += TOO_FEW if found.interval is None and math.isfinite(found.value) else ""
     return text + (f", {found.unscored} answers without a score left out" if found.unscored else "")
 
 
 def mode_in_words(found: Evaluation) -> str:
     """How the answers of an evaluation were drawn."""
-    return "greedy" if found.mode == "greedy" else f"sampled × {found.samples}"
+    return f"sampled × {found.samples}" if found.mode == "sampled" else found.mode
 
 
 def before_after(evaluations: Sequence[Evaluation]) -> Table | None:
     """First and last held-out measurement of each mode, with 95% intervals; None where there is nothing to compare."""
-    pairs = [(found[0], found[-1]) for mode in ("greedy", "sampled") if len(found := _of_mode(evaluations, mode)) > 1]
+    pairs = [(found[0], found[-1]) for mode in ("greedy", "sampled", "pairs") if len(found := _of_mode(evaluations, mode)) > 1]
     if not pairs:
         return None
     final = pairs[0][1]
@@ -212,6 +217,9 @@ def before_after(evaluations: Sequence[Evaluation]) -> Table | None:
         if any(value is not None for move in moves for value in move):
             cells = (f"{number(before, digits)} → {number(after, digits)}" for before, after in moves)
             table.add_row(label, *cells, style="dim")
+    for name in final.details:
+        cells = (f"{number(first.details.get(name), 3)} → {number(last.details.get(name), 3)}" for first, last in pairs)
+        table.add_row(name.replace("_", " "), *cells, style="dim")
     return table
 
 

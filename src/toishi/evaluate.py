@@ -12,7 +12,7 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any, Literal
 
 from toishi.algorithms.terms import Term
@@ -25,7 +25,7 @@ from toishi.rollout import EVALUATION_STREAM, sample_groups
 from toishi.scoring import Scoring
 from toishi.types import Group, Prompt, Rollout
 
-Mode = Literal["greedy", "sampled"]
+Mode = Literal["greedy", "sampled", "pairs"]
 MIN_PROMPTS = 10
 """For an interval: fewer prompts, each with a value, are too few to resample."""
 
@@ -40,6 +40,7 @@ class Evaluation:
     unscored         answers whose reward failed: outside of `value`
     change, change_interval  paired difference to the run's first evaluation of this mode on the same prompts
     by_prompt        prompt id -> mean reward, the raw material of every interval
+    details          further numbers by name: of mode "pairs" (`ranking.DETAILS`), whose value is the share ranked right
     """
 
     step: int
@@ -57,6 +58,7 @@ class Evaluation:
     change: float | None = None
     change_interval: tuple[float, float] | None = None
     by_prompt: dict[str, float]
+    details: dict[str, float | None] = field(default_factory=dict)
 
     def as_record(self) -> dict[str, Any]:
         return asdict(self)
@@ -68,6 +70,7 @@ class Evaluation:
         Raises RecordError when the line lacks a field.
         """
         record = restored(record)
+        record = {"details": {}, **record}  # lines of earlier runs have none
         missing = [name.name for name in fields(cls) if name.name not in record]
         if missing:
             raise RecordError(
@@ -84,7 +87,7 @@ class Evaluation:
         if not shared:
             return self
         found = paired_difference([self.by_prompt[p] for p in shared], [first.by_prompt[p] for p in shared])
-        return replace(self, change=found.value, change_interval=_ends(found, len(shared)))
+        return replace(self, change=found.value, change_interval=ends(found, len(shared)))
 
 
 def best_step(evaluations: Sequence[Evaluation]) -> int | None:
@@ -141,7 +144,7 @@ def summarise(groups: Sequence[Group], sampling: Sampling, *, step: int, samples
         samples=samples,
         temperature=sampling.temperature,
         value=found.value,
-        interval=_ends(found, len(scored)),
+        interval=ends(found, len(scored)),
         readable=len(readable) / len(judged) if judged else None,
         value_readable=_mean([rollout.reward for rollout in readable if rollout.reward is not None]),
         truncated=_mean([float(rollout.completion.is_truncated) for rollout in rollouts]) or 0.0,
@@ -151,7 +154,8 @@ def summarise(groups: Sequence[Group], sampling: Sampling, *, step: int, samples
     )
 
 
-def _ends(found: Interval, num_prompts: int) -> tuple[float, float] | None:
+def ends(found: Interval, num_prompts: int) -> tuple[float, float] | None:
+    """The interval, where there are enough prompts for one."""
     return (found.low, found.high) if num_prompts >= MIN_PROMPTS else None
 
 

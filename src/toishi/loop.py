@@ -28,11 +28,12 @@ from toishi.checkpoints import save_checkpoint
 from toishi.config import Config
 from toishi.display import Display
 from toishi.errors import HealthStop, NumericsError, RewardError
-from toishi.evaluate import Evaluation, best_step, evaluate
+from toishi.evaluate import Evaluation, best_step
 from toishi.gap import measure_gap
 from toishi.given import NOTHING_GIVEN, Given
 from toishi.health import Alarm, examine
 from toishi.health.numerics import GAP_LIMITS
+from toishi.heldout import measure
 from toishi.memory import telling_what_to_change
 from toishi.metrics import WEIGHTS_CHECKSUM, sampler_gap, step_metrics, timing_metrics
 from toishi.ops.checksum import weights_checksum
@@ -43,7 +44,7 @@ from toishi.record.writer import RunWriter
 from toishi.resuming import reopen
 from toishi.rewards.hooks import closing, usage_of
 from toishi.scoring import scoring_summary, usage_since
-from toishi.session import Session, gather, sampling_of, start
+from toishi.session import Session, gather, start
 from toishi.sources import SOURCES
 from toishi.stopping import Stopper
 from toishi.tracing.live import keep_trace, live_updates, refused_trace
@@ -172,31 +173,6 @@ def gap_before(session: Session, groups: tuple[Group, ...], step: int) -> tuple[
             "stays, this architecture does not give the same result in batches: please report it"
         )
     return mean, largest
-
-
-def measure(session: Session, display: Display, *, full: bool) -> None:
-    """Evaluate on held-out prompts: all of them with k samples and greedy, or a small greedy look in between."""
-    config = session.config.evaluation
-    if not session.heldout:
-        return
-    prompts = session.heldout if full else session.heldout[: config.prompts_during]
-    modes = ([True] if config.greedy else []) + ([False] if full or not config.greedy else [])
-    done = {found.mode for found in session.evaluations if found.step == session.step}
-    for greedy in modes:
-        if ("greedy" if greedy else "sampled") in done:  # resumed between two measurements of a step
-            continue
-        with display.waiting(
-            f"evaluating {len(prompts)} held-out prompts, {'greedy' if greedy else f'{config.samples} samples each'}"
-        ):
-            found = evaluate(
-                session.engine, prompts, session.rewards, session.config.rewards, sampling_of(session.config, greedy=greedy),
-                samples=config.samples, seed=session.config.seed, step=session.step,
-            )  # fmt: skip
-        first = next((earlier for earlier in session.evaluations if earlier.mode == found.mode), None)
-        found = found.compared_with(first) if first else found
-        session.evaluations.append(found)
-        session.writer.write_evaluation(found.as_record())
-        display.evaluation(session, found)
 
 
 def checkpoint(session: Session) -> None:

@@ -33,6 +33,8 @@ class PackedRow:
     keep_N        (N,) positions whose logits predict a token with loss; the same position may occur for several answers
     targets_N     (N,) the tokens they predict
     sequence_N    (N,) which of `rollouts` the token belongs to
+
+    In a row that is fed whole (for a model that scores answers) `keep_N` are the positions of the tokens with loss themselves.
     """
 
     rollouts: tuple[Rollout, ...]
@@ -67,8 +69,10 @@ class PackedRow:
         return self.stream(known, dtype) if all(known) else None
 
 
-def pack_row(rollouts: Sequence[Rollout], *, device: torch.device | str = "cpu") -> PackedRow:
+def pack_row(rollouts: Sequence[Rollout], *, whole: bool = False, device: torch.device | str = "cpu") -> PackedRow:
     """Answers packed behind their prompts: neighbours with the same prompt share it.
+
+    whole  feed the last token of an answer too, and keep the tokens with loss themselves instead of what predicts them
 
     With prompt tokens (7, 8) and answers (1, 2) and (3,):
 
@@ -93,14 +97,18 @@ def pack_row(rollouts: Sequence[Rollout], *, device: torch.device | str = "cpu")
     kept: list[tuple[int, int]] = []
     for siblings in _by_prompt(rollouts):
         prompt_ids, start = siblings[0].prompt.token_ids, len(ids)
-        spans.append(Span(start=start, prompt_length=len(prompt_ids), answer_lengths=tuple(map(_num_own, siblings))))
+        answer_lengths = tuple(_num_own(rollout, whole) for rollout in siblings)
+        spans.append(Span(start=start, prompt_length=len(prompt_ids), answer_lengths=answer_lengths))
         ids += prompt_ids
         positions += range(len(prompt_ids))
         last = len(ids) - 1
-        for rollout in siblings:
-            kept += _kept(rollout.completion, last, len(ids))
-            ids += rollout.completion.token_ids[:-1]
-            positions += range(len(prompt_ids), len(prompt_ids) + _num_own(rollout))
+        for rollout, length in zip(siblings, answer_lengths, strict=True):
+            if whole:
+                kept += _kept_themselves(rollout.completion, len(ids))
+            else:
+                kept += _kept(rollout.completion, last, len(ids))
+            ids += rollout.completion.token_ids[:length]
+            positions += range(len(prompt_ids), len(prompt_ids) + length)
     lengths = [sum(rollout.completion.loss_mask) for rollout in rollouts]
     return PackedRow(
         rollouts=tuple(rollouts),
@@ -120,29 +128,38 @@ def _kept(completion: Completion, last: int, start: int) -> Iterator[tuple[int, 
             yield (last if offset == 0 else start + offset - 1), token
 
 
+def _kept_themselves(completion: Completion, start: int) -> Iterator[tuple[int, int]]:
+    """(position, token) of each token with loss; the answer is fed from `start`."""
+    for offset, (token, trained) in enumerate(zip(completion.token_ids, completion.loss_mask, strict=True)):
+        if trained:
+            yield start + offset, token
+
+
 def pack(
     rollouts: Sequence[Rollout],
     *,
     shared_prompt: bool,
     token_budget: int,
     mix_groups: bool = False,
+    whole: bool = False,
     device: torch.device | str = "cpu",
 ) -> list[PackedRow]:
     """Rows of at most `token_budget` fed tokens (a single answer may exceed it), siblings together.
 
     mix_groups  whether a row may hold answers to several prompts; only with `shared_prompt`
+    whole       as in `pack_row`
     The split into rows does not change any result: denominators belong to the whole update.
     """
     rows: list[list[Rollout]] = []
     for siblings in _by_prompt(rollouts) if shared_prompt else [[rollout] for rollout in rollouts]:
-        whole = _num_fed(siblings)
-        if not (rows and shared_prompt and mix_groups) or _num_fed(rows[-1]) + whole > token_budget:
+        together = _num_fed(siblings, whole)
+        if not (rows and shared_prompt and mix_groups) or _num_fed(rows[-1], whole) + together > token_budget:
             rows.append([])
         for rollout in siblings:
-            if rows[-1] and _num_fed([*rows[-1], rollout]) > token_budget:
+            if rows[-1] and _num_fed([*rows[-1], rollout], whole) > token_budget:
                 rows.append([])
             rows[-1].append(rollout)
-    return [pack_row(row, device=device) for row in rows]
+    return [pack_row(row, whole=whole, device=device) for row in rows]
 
 
 def _by_prompt(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
@@ -150,10 +167,10 @@ def _by_prompt(rollouts: Sequence[Rollout]) -> list[list[Rollout]]:
     return [list(siblings) for _, siblings in groupby(rollouts, key=lambda rollout: rollout.prompt.token_ids)]
 
 
-def _num_fed(rollouts: Sequence[Rollout]) -> int:
+def _num_fed(rollouts: Sequence[Rollout], whole: bool) -> int:
     prompts = sum(len(siblings[0].prompt.token_ids) for siblings in _by_prompt(rollouts))
-    return prompts + sum(map(_num_own, rollouts))
+    return prompts + sum(_num_own(rollout, whole) for rollout in rollouts)
 
 
-def _num_own(rollout: Rollout) -> int:
-    return rollout.completion.num_tokens - 1
+def _num_own(rollout: Rollout, whole: bool) -> int:
+    return rollout.completion.num_tokens - (not whole)

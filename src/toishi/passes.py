@@ -55,13 +55,14 @@ class UpdateSettings:
 
 def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
     """The groups with log-probs under the model of step 0, where KL or advantages need them, and the policy's, if unknown."""
-    if not settings.algorithm.needs_reference:
+    row = settings.algorithm
+    if not (row.needs_reference or row.needs_policy_before):
         return tuple(groups)
     everyone = [rollout for group in groups for rollout in group.rollouts]
-    found = reference_logprobs(policy, everyone, settings)
-    unknown = [one for one in everyone if settings.algorithm.needs_log_ratio and not one.completion.sampled_logprobs]
-    own = logprobs_of(policy, unknown, settings)
-    known = {one.id: replace(one, ref_logprobs=found[one.id], policy_logprobs=own.get(one.id)) for one in everyone}
+    reference = reference_logprobs(policy, everyone, settings) if row.needs_reference else {}
+    unknown = [one for one in everyone if row.needs_policy_before and not one.completion.sampled_logprobs]
+    own = policy_logprobs(policy, unknown, settings)
+    known = {one.id: replace(one, ref_logprobs=reference.get(one.id), policy_logprobs=own.get(one.id)) for one in everyone}
     return tuple(replace(group, rollouts=tuple(known[one.id] for one in group.rollouts)) for group in groups)
 
 
@@ -71,7 +72,7 @@ def reference_logprobs(
 ) -> dict[RolloutId, tuple[float, ...]]:
     """Log-prob of every token under the model of step 0; 0 at positions without loss."""
     with policy.as_reference():
-        return logprobs_of(policy, rollouts, settings)
+        return policy_logprobs(policy, rollouts, settings)
 
 
 def predict(policy: Policy, row: PackedRow) -> Predictions:
@@ -112,8 +113,10 @@ def _one_longer(rollout: Rollout) -> Rollout:
     return replace(rollout, completion=longer)
 
 
-def logprobs_of(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> dict[RolloutId, tuple[float, ...]]:
-    """Log-prob of every token under the weights of the moment; 0 at positions without loss."""
+def policy_logprobs(
+    policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings
+) -> dict[RolloutId, tuple[float, ...]]:
+    """Log-prob of every token under the policy as it is (or the score, on an answer's last token); 0 where there is no loss."""
     found: dict[RolloutId, tuple[float, ...]] = {}
     with torch.no_grad():
         for row in packed_rows(policy, rollouts, settings):
@@ -130,6 +133,7 @@ def packed_rows(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSet
         shared_prompt=settings.shared_prompt,
         token_budget=settings.token_budget,
         mix_groups=policy.mixes_groups,
+        whole=policy.scores_answers,
         device=policy.device,
     )
 

@@ -93,7 +93,7 @@ def preflight(config: Config, given: Given = NOTHING_GIVEN) -> Preflight:
     found.rows = some_rows(found.task)
     columns = found.task.columns
     found.rewards = _attempt(found, "rewards", lambda: the_rewards(config, given, columns))
-    if found.rewards is not None:
+    if found.rewards:
         _check_rewards(found, found.rewards, config)
     return found
 

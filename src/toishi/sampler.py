@@ -7,6 +7,7 @@ Decisions:
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,11 +20,15 @@ from toishi.policy.capabilities import Capabilities, capabilities
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.policy import Policy
+from toishi.ranking import evaluate_pairs
 from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders, checkpoint_step
 from toishi.record.reader import Run
 from toishi.recorded import recorded_config, require_same_base
 from toishi.rendering import refuse_long
+from toishi.rewards.base import Reward
 from toishi.session import gather, is_adapted, sampling_of, saved_model
+from toishi.types import Prompt
+from toishi.update import UpdateSettings
 
 
 @dataclass(frozen=True)
@@ -38,13 +43,13 @@ class Sampler:
     able: Capabilities
 
     @classmethod
-    def open(cls, model: ModelConfig, *, seed: int, run: Run | None = None) -> Sampler:
-        """Loads the model.
+    def open(cls, model: ModelConfig, *, seed: int, run: Run | None = None, predicts: str = "tokens") -> Sampler:
+        """Loads the model; one that predicts a score answers no prompts, but can be measured.
 
         Raises what `load_model` and `Renderer` raise, and ModelError when a run's adapter would be put around another base.
         """
         machine = Machine.decide(model)
-        loaded = load_model(model, seed=seed)
+        loaded = load_model(model, seed=seed, predicts=predicts)
         if run is not None and is_adapted(model):
             require_same_base(loaded, run.run)
         renderer = Renderer(loaded.tokenizer, loaded.module)
@@ -65,17 +70,38 @@ def measure_model(config: Config, *, step: int = 0, run: Run | None = None) -> t
     heldout = list(materials.task.heldout_prompts()[: config.evaluation.prompts])
     if not heldout:
         raise ConfigError("nothing to measure on: the task holds no prompt out, or evaluation.prompts is 0; set task.heldout")
-    sampler = Sampler.open(config.model, seed=config.seed, run=run)
+    sampler = Sampler.open(config.model, seed=config.seed, run=run, predicts=config.algorithm.predicts)
     prompts = [sampler.renderer.render(prompt) for prompt in heldout]
     refuse_long(prompts, config.sampling.max_prompt_tokens)
+    return MEASURED[config.algorithm.predicts](sampler, config, prompts, materials.rewards, step)
+
+
+def _ranked(
+    sampler: Sampler, config: Config, prompts: Sequence[Prompt], rewards: Sequence[Reward], step: int
+) -> tuple[Evaluation, ...]:
+    budget = sampler.machine.token_budget(config)
+    settings = UpdateSettings.of(config, shared_prompt=sampler.able.shared_prompt, token_budget=budget)
+    return (evaluate_pairs(sampler.policy, sampler.renderer, prompts, config, settings, step=step),)
+
+
+def _answered(
+    sampler: Sampler, config: Config, prompts: Sequence[Prompt], rewards: Sequence[Reward], step: int
+) -> tuple[Evaluation, ...]:
     weights = [reward.weight for reward in config.rewards]
     return tuple(
         evaluate(
-            sampler.engine, prompts, materials.rewards, weights, sampling_of(config, greedy=greedy),
+            sampler.engine, prompts, rewards, weights, sampling_of(config, greedy=greedy),
             samples=config.evaluation.samples, seed=config.seed, step=step,
         )
         for greedy in ([True, False] if config.evaluation.greedy else [False])
     )  # fmt: skip
+
+
+MEASURED: Mapping[str, Callable[[Sampler, Config, Sequence[Prompt], Sequence[Reward], int], tuple[Evaluation, ...]]] = {
+    "tokens": _answered,
+    "score": _ranked,
+}
+"""What a model predicts -> how it is measured."""
 
 
 @dataclass(frozen=True)

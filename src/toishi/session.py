@@ -152,7 +152,7 @@ class Learner:
 def start(config: Config, materials: Materials, folder: Path) -> Session:
     """A new run in a new folder. Raises DataError that lists every prompt which cannot be used."""
     machine = Machine.decide(config.model)
-    loaded = load_model(config.model, seed=config.seed)
+    loaded = load_model(config.model, seed=config.seed, predicts=config.algorithm.predicts)
     renderer = Renderer(loaded.tokenizer, loaded.module)
     rendered = render_all(config, materials.task, renderer, loaded.module).require()
     notes = rendered.notes + look_at_rows(config, materials.task, renderer)
@@ -186,7 +186,7 @@ def start_again(config: Config, materials: Materials, writer: RunWriter, run: Ma
     """A run that was stopped before its first checkpoint, from its beginning, by the same machine decisions; or ModelError."""
     machine = Machine(**run["decisions"])
     torch.set_num_threads(machine.threads)
-    loaded = load_model(config.model, seed=config.seed)
+    loaded = load_model(config.model, seed=config.seed, predicts=config.algorithm.predicts)
     require_same_base(loaded, run)
     renderer, policy = Renderer(loaded.tokenizer, loaded.module), _policy(config, machine, loaded)
     return _session(config, materials, _at_step_0(config, machine, policy, loaded.tokenizer, renderer), writer)
@@ -230,7 +230,8 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
 
     Raises ModelError when the base model, where it is needed, is not the one that the run started from.
     """
-    loaded = load_model(saved_model(config.model, saved.model_folder.parent), seed=config.seed)
+    model = saved_model(config.model, saved.model_folder.parent)
+    loaded = load_model(model, seed=config.seed, predicts=config.algorithm.predicts)
     masters = None
     if config.algorithm.needs_reference:
         masters = {name: weight.detach().clone() for name, weight in loaded.module.named_parameters()}

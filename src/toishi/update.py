@@ -30,8 +30,8 @@ from toishi.ops.random import permutation
 from toishi.packing import PackedRow
 from toishi.passes import (
     UpdateSettings,
-    logprobs_of,
     packed_rows,
+    policy_logprobs,
     predict,
     reference_logprobs,
     spread,
@@ -48,6 +48,7 @@ from toishi.valuing import ValuedRow, prepare_step, value_row
 __all__ = [
     "UpdateSettings",
     "packed_rows",
+    "policy_logprobs",
     "predict",
     "reference_logprobs",
     "update_policy",
@@ -91,7 +92,7 @@ def update_policy(
     """
     train, settings = settings.train, settings.at(step)
     num_updates = train.inner_epochs * train.minibatches
-    old = logprobs_of(policy, counted(groups, settings.algorithm), settings) if num_updates > 1 else {}
+    old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if num_updates > 1 else {}
     lr = learning_rate(settings.optimizer, step, train.steps)
     for parameter_group in optimizer.param_groups:
         parameter_group["lr"] = lr

@@ -5,23 +5,27 @@ Decisions:
 2. What it is worth is a score like any other, so that the chain from score to token weight needs no special case.
 3. Nothing is cut. An answer above sampling.max_new_tokens forbids the start, or its row is passed over and counted.
 4. Rows are looked at before the first step, as many as prompts are.
+5. A reward model reads prompt and answer to the end and says one number there, so the only token with loss is the last one. Its
+   prompt is what prompt and answers begin with: templates that write an answer otherwise than they ask for it do no harm.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from itertools import chain, takewhile
 from numbers import Real
 from typing import Any
 
 from toishi.algorithms.rows import Algorithm
+from toishi.algorithms.shaping import MARGIN
 from toishi.config import AnswersConfig, Config
 from toishi.errors import DataError, ModelError, ToishiError, nearest
 from toishi.policy.chat import Renderer
 from toishi.rendering import ENDLESS_ROWS, LISTED, MAX_ROWS
 from toishi.tasks.base import Task
-from toishi.types import Group, Message, Prompt, Rollout, RolloutId, Score
+from toishi.types import Completion, Group, Message, Prompt, Rollout, RolloutId, Score
 
 Answer = str | Sequence[Message]
 SCORE = "written"
@@ -29,31 +33,68 @@ ONLY_POSITIVE = ("score_function", "dynamic")
 """Surrogates that would push an answer of negative worth down without end."""
 
 
-def one_answer(prompt: Prompt, columns: AnswersConfig, row: Algorithm) -> list[tuple[Answer, float, str]]:
-    """(answer, worth, why) of a row with one answer."""
+@dataclass(frozen=True, slots=True)
+class Said:
+    """A written answer with what it is worth and why; `margin`: by how much it is to win its pair."""
+
+    answer: Answer
+    worth: float
+    why: str
+    margin: float | None = None
+
+
+def one_answer(prompt: Prompt, columns: AnswersConfig, row: Algorithm) -> list[Said]:
+    """The answer of a row with one."""
     answer = _answer(prompt, columns.column, "answers.column")
     if columns.value is None:
-        return [(answer, 1.0, "a written answer")]
-    worth = _column(prompt, columns.value, "answers.value")
-    if isinstance(worth, bool) or not isinstance(worth, Real) or not math.isfinite(worth):
-        raise DataError(f"row {prompt.id}: its '{columns.value}' is {worth!r:.40}, expected a number (answers.value)")
+        return [Said(answer, 1.0, "a written answer")]
+    worth = _number(prompt, columns.value, "answers.value")
     if worth < 0 and row.surrogate in ONLY_POSITIVE:
         raise DataError(
             f"row {prompt.id}: its answer is worth {worth:g}, and surrogate '{row.surrogate}' has no place for what is not to "
             "be said: it would push it down without end. Use algorithm 'unlikelihood', or pairs and 'dpo', or remove the row"
         )
-    return [(answer, float(worth), f"a written answer, worth {worth:g} by column '{columns.value}'")]
+    return [Said(answer, worth, f"a written answer, worth {worth:g} by column '{columns.value}'")]
 
 
-def chosen_and_rejected(prompt: Prompt, columns: AnswersConfig, row: Algorithm) -> list[tuple[Answer, float, str]]:
-    """(answer, worth, why) of both answers of a pair."""
+def chosen_and_rejected(prompt: Prompt, columns: AnswersConfig, row: Algorithm) -> list[Said]:
+    """Both answers of a pair."""
+    chosen, rejected = _answer(prompt, columns.chosen, "answers.chosen"), _answer(prompt, columns.rejected, "answers.rejected")
+    margin = None if columns.margin is None else _number(prompt, columns.margin, "answers.margin")
     return [
-        (_answer(prompt, columns.chosen, "answers.chosen"), 1.0, "the chosen answer of the pair"),
-        (_answer(prompt, columns.rejected, "answers.rejected"), 0.0, "the rejected answer of the pair"),
+        Said(chosen, 1.0, "the chosen answer of the pair", margin),
+        Said(rejected, 0.0, "the rejected answer of the pair"),
     ]
 
 
-WRITTEN: Mapping[str, Callable[[Prompt, AnswersConfig, Algorithm], list[tuple[Answer, float, str]]]] = {
+def spoken(prompt: Prompt, answers: Sequence[Answer], renderer: Renderer) -> tuple[Prompt, list[Completion]]:
+    """Answers as the model would have said them."""
+    return prompt, [renderer.written(prompt, answer) for answer in answers]
+
+
+def read_whole(prompt: Prompt, answers: Sequence[Answer], renderer: Renderer) -> tuple[Prompt, list[Completion]]:
+    """Answers as a reward model reads them, behind the beginning that all share; the loss is on the last token of each."""
+    wholes = [renderer.whole(prompt, answer) for answer in answers]
+    alike = takewhile(lambda tokens: len(set(tokens)) == 1, zip(prompt.token_ids, *wholes, strict=False))
+    shared = min(sum(1 for _ in alike), min(map(len, wholes)) - 1)
+    if shared < 1:
+        raise ModelError(f"row {prompt.id}: its prompt and its answers, as the chat template writes them, begin differently")
+    completions = [
+        Completion(
+            token_ids=whole[shared:], loss_mask=(*[0] * (len(whole) - shared - 1), 1), sampled_logprobs=(), entropies=(),
+            text=answer if isinstance(answer, str) else answer[-1]["content"], finish_reason="stop",
+        )
+        for whole, answer in zip(wholes, answers, strict=True)
+    ]  # fmt: skip
+    return replace(prompt, token_ids=prompt.token_ids[:shared]), completions
+
+
+COMPLETED: Mapping[str, Callable[[Prompt, Sequence[Answer], Renderer], tuple[Prompt, list[Completion]]]] = {
+    "tokens": spoken,
+    "score": read_whole,
+}
+"""What a model predicts -> how answers become tokens with loss."""
+WRITTEN: Mapping[str, Callable[[Prompt, AnswersConfig, Algorithm], list[Said]]] = {
     "written": one_answer,
     "written_pairs": chosen_and_rejected,
 }
@@ -61,18 +102,28 @@ WRITTEN: Mapping[str, Callable[[Prompt, AnswersConfig, Algorithm], list[tuple[An
 
 def written_group(prompt: Prompt, config: Config, renderer: Renderer, *, step: int, number: int) -> Group:
     """The group of a rendered prompt, as scored. Raises DataError or ModelError for a row that cannot be used."""
-    found = WRITTEN[config.algorithm.source](prompt, config.answers, config.algorithm)
+    row = config.algorithm
+    found = WRITTEN[row.source](prompt, config.answers, row)
+    prompt, completions = COMPLETED[row.predicts](prompt, [said.answer for said in found], renderer)
     rollouts = [
         Rollout(
             id=RolloutId(step=step, group=number, member=member),
             prompt=prompt,
-            completion=replace(renderer.written(prompt, answer), policy_version=max(0, step - 1)),
-            scores=(Score(reward=SCORE, value=worth, reason=why),),
-            reward=worth,
+            completion=replace(completion, policy_version=max(0, step - 1)),
+            scores=_scores(said, config.answers),
+            reward=said.worth,
         )
-        for member, (answer, worth, why) in enumerate(found)
+        for member, (said, completion) in enumerate(zip(found, completions, strict=True))
     ]
     return Group(prompt=prompt, rollouts=tuple(rollouts))
+
+
+def _scores(said: Said, columns: AnswersConfig) -> tuple[Score, ...]:
+    worth = Score(reward=SCORE, value=said.worth, reason=said.why)
+    if said.margin is None:
+        return (worth,)
+    why = f"is to win by {said.margin:g}, by column '{columns.margin}'"
+    return worth, Score(reward=MARGIN, value=said.margin, weight=0.0, reason=why)
 
 
 def longest(group: Group) -> int:
@@ -81,29 +132,32 @@ def longest(group: Group) -> int:
 
 
 def look_at_rows(config: Config, task: Task, renderer: Renderer) -> tuple[str, ...]:
-    """Makes the group of every row (of an endless task the first few hundred). Returns what a person should know.
+    """Makes the group of every row (of an endless task the first few hundred), and of held-out ones where these are compared by
+    their answers too. Returns what a person should know.
 
     Raises one DataError that lists the rows which cannot be used; a fault of every row is raised as it is.
     """
     if config.algorithm.source not in WRITTEN:
         return ()
-    count = ENDLESS_ROWS if task.num_train is None else min(MAX_ROWS, task.num_train)
+    trained = ENDLESS_ROWS if task.num_train is None else min(MAX_ROWS, task.num_train)
+    heldout = task.heldout_prompts()[: config.evaluation.prompts] if config.algorithm.predicts == "score" else ()
+    count = trained + len(heldout)
     faults: list[ToishiError] = []
     left_out, limit = 0, config.sampling.max_new_tokens
-    for index in range(count):
+    for index, prompt in enumerate(chain((task.train_prompt(index) for index in range(trained)), heldout)):
         try:
-            group = written_group(renderer.render(task.train_prompt(index)), config, renderer, step=0, number=index)
+            group = written_group(renderer.render(prompt), config, renderer, step=0, number=index)
         except ToishiError as error:
             faults.append(error)
             continue
         if longest(group) > limit and config.answers.too_long == "refuse":
             faults.append(_too_long(group, limit))
-        left_out += longest(group) > limit
+        left_out += index < trained and longest(group) > limit
     if faults:
         raise _error(faults, count)
-    if left_out == count:
+    if left_out == trained:
         raise DataError(f"every written answer is longer than sampling.max_new_tokens={limit}; raise it")
-    text = f"{left_out} of {count} rows are passed over: their answers are longer than sampling.max_new_tokens={limit}"
+    text = f"{left_out} of {trained} rows are passed over: their answers are longer than sampling.max_new_tokens={limit}"
     return (text,) if left_out else ()
 
 
@@ -141,6 +195,13 @@ def _answer(prompt: Prompt, column: str, option: str) -> Answer:
 
 def _is_turn(turn: Any) -> bool:
     return isinstance(turn, Mapping) and isinstance(turn.get("role"), str) and isinstance(turn.get("content"), str)
+
+
+def _number(prompt: Prompt, column: str, option: str) -> float:
+    found = _column(prompt, column, option)
+    if isinstance(found, bool) or not isinstance(found, Real) or not math.isfinite(found):
+        raise DataError(f"row {prompt.id}: its '{column}' is {found!r:.40}, expected a number ({option})")
+    return float(found)
 
 
 def _column(prompt: Prompt, column: str, option: str) -> Any:

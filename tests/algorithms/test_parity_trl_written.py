@@ -1,8 +1,10 @@
-"""SFT, DFT, DPO and IPO on the same tokens as TRL 1.16: loss and gradient of every weight."""
+"""SFT, DFT, DPO, IPO and reward models on the same tokens as TRL 1.16: loss and gradient of every weight."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -11,14 +13,16 @@ import torch
 from torch import Tensor
 
 from tests.making import settings
-from tests.tiny import tiny_model, tiny_tokenizer
+from tests.tiny import save_tiny, tiny_model, tiny_tokenizer
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.preference import pair_metrics
 from toishi.algorithms.rows import Algorithm, algorithm
-from toishi.config import OptimizerConfig, TrainConfig
+from toishi.algorithms.shaping import MARGIN
+from toishi.config import ModelConfig, OptimizerConfig, TrainConfig
+from toishi.policy.loading import load_model
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
-from toishi.types import Completion, Group, Prompt, Rollout, RolloutId, Update
+from toishi.types import Completion, Group, Prompt, Rollout, RolloutId, Score, Update
 from toishi.update import UpdateSettings, update_policy, with_reference
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*deprecated and will be removed in v6:FutureWarning")
@@ -55,6 +59,11 @@ def ours(row: Algorithm, given: tuple[Group, ...]) -> tuple[tuple[Group, ...], U
     policy = Policy(tiny_model("llama", seed=1), compute_dtype=torch.float32)
     policy.keep_reference()
     policy.load_masters({name: weight.detach() for name, weight in tiny_model("llama", seed=2).named_parameters()})
+    return updated(policy, row, given)
+
+
+def updated(policy: Policy, row: Algorithm, given: tuple[Group, ...]) -> tuple[tuple[Group, ...], Update, dict[str, Tensor]]:
+    """The same for any policy."""
     before = {name: master.detach().clone() for name, master in policy.masters.items()}
     plain = UpdateSettings(
         algorithm=row, train=TrainConfig(), optimizer=OptimizerConfig(name="sgd", lr=LR, max_grad_norm=None), temperature=1.0,
@@ -126,3 +135,47 @@ def test_dpo(tmp_path: Path, row: str, loss_type: str) -> None:
     assert numbers["preference/accuracy"] == pytest.approx(logged["rewards/accuracies"][-1])
     assert numbers["preference/margin"] == pytest.approx(logged["rewards/margins"][-1], rel=1e-4)
     assert numbers["preference/logps_chosen"] == pytest.approx(logged["logps/chosen"][-1], rel=1e-5)
+
+
+@pytest.mark.parametrize("margins", [None, (0.5, 0.0, -1.0)], ids=["plain", "margin"])
+@pytest.mark.parametrize("centring", [0.0, 0.05])
+def test_reward_model(tmp_path: Path, centring: float, margins: tuple[float, ...] | None) -> None:
+    from datasets import Dataset
+    from transformers import AutoModelForSequenceClassification
+    from trl import RewardConfig, RewardTrainer
+
+    folder = save_tiny(tmp_path / "model")
+    loaded = load_model(ModelConfig(name=str(folder), dtype="float32"), seed=5, predicts="score")
+    loaded.module.save_pretrained(tmp_path / "scorer")
+    columns: dict[str, Any] = {"prompt": list(PROMPTS), "chosen": list(BETTER), "rejected": list(WORSE)}
+    options = RewardConfig(output_dir=str(tmp_path), center_rewards_coefficient=centring or None, **OPTIONS)
+    trainer = RewardTrainer(
+        model=AutoModelForSequenceClassification.from_pretrained(tmp_path / "scorer"), args=options,
+        train_dataset=Dataset.from_dict(columns | ({} if margins is None else {"margin": list(margins)})),
+        processing_class=tiny_tokenizer(chat_template=None),
+    )  # fmt: skip
+    tokens = list(trainer.train_dataset)
+    loss, gradient = theirs(trainer, trainer.data_collator(tokens))
+    found = []
+    for number, one in enumerate(tokens):
+        both = zip(one["chosen_ids"], one["rejected_ids"], strict=False)
+        shared = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], both))
+        prompt = Prompt(id=str(number), text="?", token_ids=tuple(one["chosen_ids"][:shared]))
+        margin = Score(reward=MARGIN, value=0.0 if margins is None else margins[number], weight=0.0)
+        answers = [one[name][shared:] for name in ("chosen_ids", "rejected_ids")]
+        rollouts = tuple(
+            Rollout(
+                id=RolloutId(1, number, member), prompt=prompt, reward=1.0 - member, scores=(margin,) if member == 0 else (),
+                completion=replace(written(ids), loss_mask=(*[0] * (len(ids) - 1), 1)),
+            )
+            for member, ids in enumerate(answers)
+        )  # fmt: skip
+        found.append(Group(prompt=prompt, rollouts=rollouts))
+    row = Algorithm.model_validate(algorithm("reward_model").model_dump() | {"centring": centring})
+    informed, _, own = updated(Policy(loaded.module, compute_dtype=torch.float32), row, tuple(found))
+    numbers = pair_metrics(informed, row)
+    assert numbers["preference/loss"] == pytest.approx(loss, rel=1e-5, abs=1e-5)
+    assert_same_gradient(own, gradient)
+    logged = trainer._metrics["train"]
+    assert numbers["preference/accuracy"] == pytest.approx(logged["accuracy"][-1])
+    assert numbers["preference/margin"] == pytest.approx(logged["margin"][-1], rel=1e-4, abs=1e-6)

@@ -34,6 +34,9 @@ from toishi.errors import ConfigError
         ("a2c", {"source": "written"}, "for sampled answers that teach the policy"),
         ("grpo", {"gamma": 0.9}, "are about a critic's values, and baseline 'group_mean' has none"),
         ("grpo", {"truncation": "bootstrap"}, "are about a critic's values"),
+        ("reward_model", {"source": "sampled"}, "predicts 'score' learns from pairs"),
+        ("reward_model", {"kl": "k3", "kl_coef": 0.1}, "has no distribution over tokens"),
+        ("dpo", {"centring": 0.1}, "centring=0.1 holds scores near 0, and predicts 'tokens' has none"),
         ("grpo", {"clip": 0.2}, "Extra inputs are not permitted"),
     ],
 )

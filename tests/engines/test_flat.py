@@ -16,6 +16,7 @@ from toishi.engines import fast, packed
 from toishi.engines.base import Request, Sampling
 from toishi.engines.flat import FLAT_TYPES
 from toishi.engines.torch import TorchEngine
+from toishi.policy.policy import Policy
 from toishi.policy.recomputing import recompute_layers
 from toishi.types import Completion
 
@@ -61,7 +62,7 @@ def with_noise(module: Any) -> Any:
     return module.requires_grad_(False)
 
 
-BIASES = {"llama": {"attention_bias": True, "mlp_bias": True}, "qwen3": {"attention_bias": True}}
+BIASES: dict[str, dict[str, Any]] = {"llama": {"attention_bias": True, "mlp_bias": True}, "qwen3": {"attention_bias": True}}
 
 
 @pytest.mark.parametrize("rearranged", [True, False])
@@ -145,6 +146,18 @@ def test_checkpointed_layers_are_plain_layers_here() -> None:
     recompute_layers(module)
     assert is_flat(module)
     require_close(generated(module), wanted, 0)
+
+
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("family", sorted(FLAT_TYPES))
+def test_the_policy_of_a_run_gets_it(family: str, checkpointing: bool) -> None:
+    """Drop-ins and checkpointed layers, which a policy gives its module, do not stand in its way."""
+    options: dict[str, Any] = BIASES.get(family, {})
+    module = with_noise(tiny_model(family, **options))
+    wanted = generated(module, batched=False)
+    policy = Policy(module.requires_grad_(True), compute_dtype=torch.float32, gradient_checkpointing=checkpointing)
+    assert is_flat(policy.module)
+    require_close(generated(policy.module), wanted, 2e-5)
 
 
 def _listen(module: Any) -> None:

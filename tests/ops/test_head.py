@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 from typing import Any
 
@@ -209,3 +210,19 @@ def test_temperature_must_be_positive(temperature: float) -> None:
     hidden, weight, bias, targets = numbers()
     with pytest.raises(ValueError, match="temperature must be above 0"):
         head_logprobs_and_entropy(hidden, head_of(weight, bias), targets, temperature)
+
+
+@pytest.mark.parametrize("options", HEADS.values(), ids=HEADS)
+def test_slices_of_the_weights_gradient_are_handed_over_instead_of_kept(options: dict[str, Any]) -> None:
+    hidden, weight, bias, targets = numbers()
+    leaves = [hidden.requires_grad_(), weight.requires_grad_()]
+    head = head_of(weight, bias, **options)
+    wanted = torch.autograd.grad(torch.cat(head_logprobs_and_entropy(hidden, head, targets, 0.7)).sum(), leaves)
+    taken: list[tuple[slice, Tensor]] = []
+    head = dataclasses.replace(head, take=lambda part, gradient: taken.append((part, gradient)))
+    total = torch.cat(head_logprobs_and_entropy(hidden, head, targets, 0.7)).sum()
+    found = torch.autograd.grad(total, leaves, allow_unused=True)
+    assert torch.equal(found[0], wanted[0])
+    assert list(map(torch.is_tensor, found)) == [True, False]
+    assert [part.stop - part.start for part, _ in taken] == [3, 3, 3, 2]
+    torch.testing.assert_close(torch.cat([gradient for _, gradient in taken]), wanted[1], rtol=0, atol=1e-14)

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from scipy.stats import binomtest
 
-from toishi.ops.stats import Interval, mean_interval, paired_difference, pass_at_k, wilson
+from toishi.ops.stats import Interval, calibration_error, mean_interval, paired_difference, pass_at_k, wilson
 
 
 @pytest.mark.parametrize("correct", range(6))
@@ -83,3 +83,11 @@ def test_overlap_and_text() -> None:
     assert Interval(0.5, 0.4, 0.6).overlaps(Interval(0.7, 0.6, 0.8))
     assert not Interval(0.9, 0.8, 1.0).overlaps(Interval(0.5, 0.4, 0.6))
     assert str(Interval(0.5, 0.4, 0.6)) == "0.500 [0.400, 0.600]"
+
+
+def test_calibration_of_honest_and_of_boastful_beliefs() -> None:
+    # bin .8: three of four right at .8 -> gap .05; bin .5: one of two at .55 -> gap .05, so .05 whatever the counts
+    beliefs, right = [0.8, 0.8, 0.8, 0.8, 0.55, 0.55], [1.0, 1.0, 1.0, 0.0, 1.0, 0.0]
+    assert calibration_error(beliefs, right) == pytest.approx(0.05, abs=1e-12)
+    assert calibration_error([1.0, 1.0], [1.0, 0.0]) == pytest.approx(0.5, abs=1e-12)
+    assert calibration_error([0.75] * 4, [1.0, 1.0, 1.0, 0.0]) == 0.0

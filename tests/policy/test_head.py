@@ -195,3 +195,28 @@ def test_an_adapter_on_the_head_takes_the_plain_way(tmp_path: Path) -> None:
     own = policy.module(input_ids=IDS[None], use_cache=False).logits[0, KEEP]
     torch.testing.assert_close(logprobs, logprobs_and_entropy(own, TARGETS, 0.7)[0].detach(), rtol=0, atol=1e-10)
     assert any("lm_head.lora_" in name for name in gradients)
+
+
+@pytest.mark.parametrize("tied", [True, False])
+def test_the_heads_gradient_goes_to_its_master_at_once(tied: bool) -> None:
+    """In bf16, over two passes: as autograd gives it to the plain head, and closer to the gradient in fp32."""
+    found, plain = (summed_gradients(tied, torch.bfloat16, is_fast=is_fast) for is_fast in (True, False))
+    exact = summed_gradients(tied, torch.float32, is_fast=False)
+    assert found.keys() == plain.keys() == exact.keys()
+    for name, gradient in exact.items():
+        assert found[name].dtype == torch.float32
+        assert (found[name] - gradient).norm() <= 1.1 * (plain[name] - gradient).norm(), name
+        assert (found[name] - gradient).norm() <= 0.05 * gradient.norm(), name
+
+
+def summed_gradients(tied: bool, dtype: torch.dtype, *, is_fast: bool) -> dict[str, Tensor]:
+    """Gradients of two passes, by name, at weights that bf16 can hold."""
+    module = tiny_model("llama", tie_word_embeddings=tied).to(torch.bfloat16).float()
+    policy = Policy(module, compute_dtype=dtype)
+    assert policy.head.fast is not None
+    if not is_fast:
+        policy.head = HeadChoice(fast=None, why="")
+    for temperature in (1.0, 0.7):
+        logprobs, entropy = policy.predict(IDS, torch.arange(len(IDS)), KEEP).logprobs_and_entropy(TARGETS, temperature)
+        (logprobs.sum() + 0.1 * entropy.sum()).backward()  # type: ignore[no-untyped-call]
+    return {name: master.grad.clone() for name, master in policy.masters.items() if master.grad is not None}

@@ -112,6 +112,20 @@ CONTRADICTIONS: tuple[tuple[Callable[[Any], bool], str], ...] = (
         "gamma, gae_lambda, whiten, value_clip and truncation 'bootstrap' are about a critic's values, and baseline "
         "'{row.baseline}' has none; leave them out, or choose baseline 'critic' with credit 'gae'",
     ),
+    (
+        lambda row: row.predicts == "score" and (row.source != "written_pairs" or row.credit != "preference"),
+        "predicts 'score' learns from pairs (a score that is sampled from does not exist): set source to 'written_pairs' and "
+        "credit to 'preference', got '{row.source}' and '{row.credit}'",
+    ),
+    (
+        lambda row: row.predicts == "score" and (row.kl != "none" or row.entropy_coef != 0 or not row.policy_term),
+        "predicts 'score' has no distribution over tokens: set kl to 'none', entropy_coef to 0 and policy_term to true, got "
+        "'{row.kl}', {row.entropy_coef} and {row.policy_term}",
+    ),
+    (
+        lambda row: row.predicts != "score" and row.centring > 0,
+        "centring={row.centring} holds scores near 0, and predicts '{row.predicts}' has none; set it to 0",
+    ),
     *(
         (lambda row, refused=refused: row.combine == "normalise_each" and refused(row), _NORMALISES + why)
         for refused, why in (

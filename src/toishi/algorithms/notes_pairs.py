@@ -56,6 +56,44 @@ PAIR_NOTES: tuple[AlgorithmNote, ...] = (
         differences=("The paper sums log-probs; its authors and TRL take means over tokens, as here.",),
     ),
     AlgorithmNote(
+        name="reward_model",
+        title="Reward model: one number for an answer, learned from pairs",
+        meaning=(
+            "The model's head becomes one number, read at the last token of prompt and answer, and the chosen answer is to "
+            "have the higher one: the difference of two numbers is the log-odds that people prefer the first (Bradley and "
+            "Terry). Nothing is sampled; held-out pairs tell how many are ranked right, how clearly, and whether its "
+            "probabilities can be believed. What is saved is transformers' sequence classifier with one label: the reward "
+            "`reward_model` takes the folder, and so does TRL. On record its score stands where other methods have the "
+            "log-prob of an answer's last token."
+        ),
+        equation=(
+            "h = b [ r(x,y⁺) - r(x,y⁻) ] - m\n"
+            "L = (1/P) Σ ( -log σ(h) + c (r⁺ + r⁻)² )\n"
+            "A(y⁺) = 2b σ(-h) - 4c (r⁺ + r⁻),  A(y⁻) = -2b σ(-h) - 4c (r⁺ + r⁻)"
+        ),
+        symbols=(
+            *symbols("x"),
+            *(pair for pair in _PAIR if pair[0] in ("y⁺, y⁻", "P")),
+            ("r", "the model's number for prompt and answer; r⁺, r⁻ of the two"),
+            ("b", "beta of the row, 1"),
+            ("m", "by how much the chosen answer is to win: the column that answers.margin names, or 0"),
+            ("c", "centring of the row"),
+        ),
+        paper="Training language models to follow instructions with human feedback, arXiv 2203.02155 (its second step)",
+        traps=(
+            "Length is the easiest thing to learn: watch length_correlation of the held-out pairs.",
+            "Scores are known up to a constant. Baselines of the group take it out; with others, set centring (.01), or centre "
+            "in the reward.",
+            "A policy that is trained on it finds what it likes beside what was meant: keep a measure that it never sees, and "
+            "a KL term.",
+            "One epoch is usual: it learns its pairs by heart, and then its probabilities are too sure (calibration_error).",
+        ),
+        differences=(
+            "TRL leaves out pairs above max_length (1024) without a word; here they are refused, or passed over and counted.",
+            "The padding token is never one that ends a text, so the score is read where it was trained.",
+        ),
+    ),
+    AlgorithmNote(
         name="dpo_online",
         title="Online DPO: the best of one's own answers against the worst",
         meaning=(

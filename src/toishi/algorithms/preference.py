@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import Shaped, shaped
-from toishi.ops.preference import PREFERENCES, PairLoss
+from toishi.ops.preference import PREFERENCES, PairLoss, centred
 from toishi.types import Group
 
 
@@ -24,7 +24,7 @@ from toishi.types import Group
 class Pair:
     """Two answers of a group, by member.
 
-    chosen_ratio, rejected_ratio  log π - log π_ref of the whole answer
+    chosen_ratio, rejected_ratio  log π - log π_ref of the whole answer, or its score
     """
 
     chosen: int
@@ -45,8 +45,10 @@ def pair_of(answers: Sequence[Shaped], row: Algorithm) -> Pair | None:
         return None
     c, r = (math.fsum(answers[member].log_ratio_T) for member in (chosen, rejected))
     num_chosen, num_rejected = answers[chosen].num_tokens, answers[rejected].num_tokens
-    loss = PREFERENCES[row.preference](c, r, num_chosen, num_rejected, row.beta, row.label_smoothing)
-    return Pair(chosen=chosen, rejected=rejected, chosen_ratio=c, rejected_ratio=r, loss=loss)
+    margin = answers[chosen].margin
+    loss = PREFERENCES[row.preference](c, r, num_chosen, num_rejected, row.beta, row.label_smoothing, margin)
+    whole = centred(loss, c, r, row.centring) if row.centring else loss
+    return Pair(chosen=chosen, rejected=rejected, chosen_ratio=c, rejected_ratio=r, loss=whole)
 
 
 def pair_advantages(answers: Sequence[Shaped], row: Algorithm) -> list[float]:
@@ -66,12 +68,17 @@ def pair_members(group: Group, row: Algorithm) -> frozenset[int]:
 
 PAIR_METRICS: Mapping[str, tuple[str, str, str]] = {
     "preference/loss": ("loss", "mean loss of the pairs, before the update; null without pairs", "starts at 0.693 (sigmoid)"),
-    "preference/margin": ("nats", "mean of β (log π/π_ref of the chosen - of the rejected answer)", "rises"),
-    "preference/accuracy": ("share", "pairs whose chosen answer gained more on the reference", "rises to 1"),
-    "preference/logps_chosen": (
-        "nats", "mean log-prob of the chosen answers", "falling: both answers lose, and something else gains",
+    "preference/margin": (
+        "nats", "mean of β (log π/π_ref of the chosen - of the rejected answer); of a reward model: of their scores", "rises",
     ),
-    "preference/logps_rejected": ("nats", "mean log-prob of the rejected answers", "falls"),
+    "preference/accuracy": (
+        "share", "pairs whose chosen answer gained more on the reference, or has the higher score", "rises to 1",
+    ),
+    "preference/logps_chosen": (
+        "nats", "mean log-prob of the chosen answers, or their mean score",
+        "falling: both answers lose, and something else gains",
+    ),
+    "preference/logps_rejected": ("nats", "mean log-prob of the rejected answers, or their mean score", "falls"),
 }  # fmt: skip
 """Name -> unit, meaning, what to look for."""
 

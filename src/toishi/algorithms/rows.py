@@ -37,6 +37,9 @@ Truncation = Literal["keep", "mask", "soft_penalty", "bootstrap"]
 OffPolicy = Literal["none", "truncated_importance", "mask"]
 
 
+Predicts = Literal["tokens", "score"]
+
+
 class Algorithm(BaseModel):
     """One row. Every field is a choice of its own."""
 
@@ -47,6 +50,11 @@ class Algorithm(BaseModel):
         default="sampled",
         description="whose answers teach: sampled from the policy and scored; 'written' in the task's rows (SFT), one each; "
         "'written_pairs': a chosen and a rejected one (DPO). See `answers` for their columns",
+    )
+    predicts: Predicts = Field(
+        default="tokens",
+        description="what the model learns to say: the next 'tokens', or one 'score' for a whole answer: a reward model, whose "
+        "head is one number",
     )
     reward_map: RewardMap = Field(default="identity", description="plus_minus: r -> 2r - 1, for rewards in [0, 1]")
     combine: Combine = Field(
@@ -65,7 +73,8 @@ class Algorithm(BaseModel):
     credit: Literal["sequence", "reward_to_go", "gae", "preference"] = Field(
         default="sequence",
         description="one number per answer; per token the sum of what comes at and after it; per token a critic's surprises "
-        "from it on (GAE); or from the best and the worst answer of a group, compared with the reference model (DPO)",
+        "from it on (GAE); or from the best and the worst answer of a group: log-probs compared with the reference (DPO), or "
+        "scores (reward models)",
     )
     gamma: float = Field(default=1.0, ge=0, le=1, description="credit 'gae': what a token later counts of a reward")
     gae_lambda: float = Field(
@@ -85,9 +94,14 @@ class Algorithm(BaseModel):
         description="baseline 'critic': a value that came nearer to its return by more than this is held; null = never",
     )
     preference: Literal["sigmoid", "ipo"] = Field(default="sigmoid", description="credit 'preference': the loss of a pair")
-    beta: float = Field(default=0.1, gt=0, description="credit 'preference': how dear it is to leave the reference model")
+    beta: float = Field(
+        default=0.1, gt=0, description="credit 'preference': factor of the difference: how dear it is to leave the reference"
+    )
     label_smoothing: float = Field(
         default=0.0, ge=0, lt=0.5, description="preference 'sigmoid': probability that a pair is the wrong way round"
+    )
+    centring: float = Field(
+        default=0.0, ge=0, description="predicts 'score': factor of (r⁺ + r⁻)², which holds the scores near 0"
     )
     ratio_level: RatioLevel = Field(default="token", description="the importance ratio is a token's or its whole answer's")
     surrogate: Surrogate = Field(default="clipped", description="how ratio and advantage make a token's loss")
@@ -125,8 +139,8 @@ class Algorithm(BaseModel):
         return self.policy_term and (compares or self.filter == "drop_tied")
 
     @property
-    def needs_log_ratio(self) -> bool:
-        """Advantages are made of log-probs under the policy and under the reference model."""
+    def needs_policy_before(self) -> bool:
+        """Advantages are made of what the policy says of the answers before the update."""
         return self.credit == "preference"
 
     @property
@@ -136,7 +150,8 @@ class Algorithm(BaseModel):
 
     @property
     def needs_reference(self) -> bool:
-        return (self.kl != "none" and self.kl_coef > 0) or self.needs_log_ratio
+        """The model of step 0 is asked: for a KL term, or since pairs are compared by how far the policy left it."""
+        return (self.kl != "none" and self.kl_coef > 0) or (self.credit == "preference" and self.predicts == "tokens")
 
     @property
     def moves_without_advantage(self) -> bool:
@@ -240,6 +255,7 @@ ROWS: dict[str, Algorithm] = {
         Algorithm(name="unlikelihood", source="written", baseline="none", surrogate="unlikelihood"),
         Algorithm(name="dpo", source="written_pairs", **_PAIRS),
         Algorithm(name="ipo", source="written_pairs", preference="ipo", **_PAIRS),
+        Algorithm(name="reward_model", source="written_pairs", predicts="score", beta=1.0, **_PAIRS),
         Algorithm(name="dpo_online", filter="drop_tied", **_PAIRS),
         Algorithm(name="entropy_only", policy_term=False, baseline="none", entropy_coef=1e-3, surrogate="score_function"),
     )

@@ -21,6 +21,8 @@ REWARD_MAPS: Mapping[str, Callable[[float], float]] = {
     "identity": lambda reward: reward,
     "plus_minus": lambda reward: 2 * reward - 1,
 }
+MARGIN = "written_margin"
+"""Name of the score (of weight 0) that says by how much an answer is to win its pair."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +37,9 @@ class Shaped:
     kl_penalty_T  kl_coef · (logprob_sampled - logprob_ref) for each token, to be subtracted; empty without KL in the reward
     values_T      what the critic said before the step of the text before each token; empty without a critic
     value_after   and of the text after the last one, where the answer was cut and that counts as a time-out; else 0
-    log_ratio_T   log π - log π_ref of each token with loss, 0 elsewhere; empty where no advantage is made of it
+    log_ratio_T   log π - log π_ref of each token with loss, 0 elsewhere; a reward model's score stands on the last token. Empty
+                  where no advantage is made of it
+    margin        by how much its pair says that it is better at least
     loss_mask_T   1 for tokens with loss
     """
 
@@ -48,6 +52,7 @@ class Shaped:
     log_ratio_T: tuple[float, ...] = ()
     values_T: tuple[float, ...] = ()
     value_after: float = 0.0
+    margin: float = 0.0
 
     @property
     def num_tokens(self) -> int:
@@ -89,7 +94,7 @@ def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
     penalty_T = _kl_penalty(rollout, row)
     return Shaped(
         counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, parts=_parts(rollout), kl_penalty_T=penalty_T,
-        log_ratio_T=_log_ratio(rollout) if row.needs_log_ratio else (),
+        log_ratio_T=_COMPARED[row.predicts](rollout) if row.needs_policy_before else (), margin=_margin(rollout),
         values_T=_values(rollout) if row.needs_critic else (), value_after=rollout.value_after or 0.0,
     )  # fmt: skip
 
@@ -179,6 +184,20 @@ def _log_ratio(rollout: Rollout) -> tuple[float, ...]:
     if not own or reference is None:
         raise ValueError(f"rollout {rollout.id}: its advantage needs log-probs under the policy and the reference model")
     return tuple((one - ref) * mask for one, ref, mask in zip(own, reference, rollout.completion.loss_mask, strict=True))
+
+
+def _score(rollout: Rollout) -> tuple[float, ...]:
+    own = rollout.own_logprobs
+    if not own:
+        raise ValueError(f"rollout {rollout.id}: its advantage needs the score that the model gives it")
+    return tuple(score * mask for score, mask in zip(own, rollout.completion.loss_mask, strict=True))
+
+
+_COMPARED: Mapping[str, Callable[[Rollout], tuple[float, ...]]] = {"tokens": _log_ratio, "score": _score}
+
+
+def _margin(rollout: Rollout) -> float:
+    return next((score.value for score in rollout.scores if score.reward == MARGIN and score.value is not None), 0.0)
 
 
 def _refuse_non_finite(rollout: Rollout, numbers: list[float]) -> None:

@@ -28,6 +28,7 @@ from toishi.cli import (
     whatif,
 )
 from toishi.cli.common import print_json, results_apart
+from toishi.cli.waiting import choose_waiting
 from toishi.consoles import discard, make_console, replace_unknown_signs
 from toishi.errors import ToishiError
 
@@ -126,15 +127,9 @@ for about_judges in judging.COMMANDS:
 app.add_typer(judging.group, rich_help_panel="Prepare and learn")
 
 
-# Read by OpenMP when torch is first imported. Threads that wait for work sleep instead of spinning: with spinning threads two
-# busy processes on the same cores were measured to slow each other down ten times and more.
-THREAD_SETTINGS = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
-
-
 def main() -> None:
-    """Entry point of the `toishi` command. Thread settings that the environment already holds are left alone."""
-    for name, value in THREAD_SETTINGS.items():
-        os.environ.setdefault(name, value)
+    """Entry point of the `toishi` command."""
+    choose_waiting(sys.argv[1] if len(sys.argv) > 1 else "", os.environ)
     try:
         app()
     finally:

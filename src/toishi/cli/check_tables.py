@@ -88,8 +88,8 @@ def _facts(report: CheckReport) -> Table:
     rows = {"recipe": config.description.strip() or config.name}
     if report.num_train is not None or report.num_heldout:
         rows["data"] = task_in_words(config.task.name, report.num_train, report.num_heldout)
-    rows["rewards"] = ", ".join(f"{reward.name} (weight {reward.weight:g})" for reward in config.rewards)
-    if report.rows_checked:
+    rows["rewards"] = ", ".join(f"{reward.name} (weight {reward.weight:g})" for reward in config.rewards) or "none are asked"
+    if report.rows_checked and config.rewards:
         rows["rewards"] += f"; {report.rows_checked:,} rows can be scored" if report.ok else ""
     rows["method"] = f"{config.algorithm.name}, learning rate {config.optimizer.lr:g}"
     rows["plan"] = plan_in_words(train.prompts_per_step, train.group_size, train.steps)

@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, field_validator, model_valida
 from toishi.algorithms.rows import Algorithm, algorithm
 from toishi.algorithms.terms import Term, in_order
 from toishi.config.contradictions import contradictions_of_answers, contradictions_of_training
+from toishi.config.scores import require_no_sampling
 
 T = TypeVar("T")
 Listed = Annotated[tuple[T, ...], Field(strict=False)]
@@ -82,6 +83,10 @@ class AnswersConfig(Section):
     column: Text = Field(default="completion", description="source 'written': text, a number, or the chat turns that follow")
     chosen: Text = Field(default="chosen", description="source 'written_pairs': the better answer")
     rejected: Text = Field(default="rejected", description="source 'written_pairs': the worse one")
+    margin: Text | None = Field(
+        default=None,
+        description="source 'written_pairs': column of how far apart the two are to be at least (-log σ(h - margin)); null = 0",
+    )
     value: Text | None = Field(
         default=None, description="source 'written': column of what an answer is worth; null = 1. Below 0: not to be said"
     )
@@ -269,4 +274,5 @@ class Config(Section):
         for found in (contradictions_of_answers(self), contradictions_of_training(self)):
             for why in found:
                 raise ValueError(why)
+        require_no_sampling(self)
         return self

@@ -95,7 +95,7 @@ def rotated(heads: Tensor, cos_BHD: Tensor, sin_BHD: Tensor) -> Tensor:
 
 
 def _norm(norm: Any) -> Callable[[Tensor], Tensor]:
-    """An RMS norm with the module's own rounding, before the weight. The module itself in float64, where it computes in fp32."""
+    """An RMS norm that rounds before the weight, as the module does. In float64 the module itself, which computes in fp32."""
     weight, eps, size = norm.weight, norm.variance_epsilon, norm.weight.shape
     if weight.dtype == torch.float64:
         return norm.forward  # type: ignore[no-any-return]

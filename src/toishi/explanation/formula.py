@@ -26,10 +26,11 @@ _SUBTRACTED = {
 _DIVISORS = {"none": "", "group_std": "std", "batch_std": "std of the step", "group_mean": "mean"}
 _PREFERENCES = {
     "sigmoid": "advantage = ±2·{beta}·{pull}, + for the best answer and - for the worst; "
-    "h = {beta}·(their difference of log p/p_ref)",
+    "h = {beta}·(their difference of {compared}) less the pair's margin",
     "ipo": "advantage = ±4·(1/(2·{beta}) - d)/tokens, + for the best answer and - for the worst; "
-    "d = their difference of mean log p/p_ref",
+    "d = their difference of mean {compared} less the pair's margin",
 }
+_COMPARED = {"tokens": "log p/p_ref", "score": "scores"}
 _AGREES = 1e-6
 
 
@@ -49,9 +50,11 @@ def formula(row: Algorithm) -> str:
     if row.filter == "keep_best":
         return "advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others"
     if row.credit == "preference":
-        return _PREFERENCES[row.preference].format(
-            beta=f"{row.beta:g}", pull=f"(σ(-h) - {row.label_smoothing:g})" if row.label_smoothing else "σ(-h)"
-        )
+        text = _PREFERENCES[row.preference].format(
+            beta=f"{row.beta:g}", pull=f"(σ(-h) - {row.label_smoothing:g})" if row.label_smoothing else "σ(-h)",
+            compared=_COMPARED[row.predicts],
+        )  # fmt: skip
+        return f"{text}; both less 4·{row.centring:g}·(sum of the two scores)" if row.centring else text
     if row.credit == "gae":
         return _gae_formula(row)
     if row.combine == "normalise_each":

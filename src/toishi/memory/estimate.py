@@ -84,7 +84,8 @@ def estimate_memory(config: Config, shape: ModelShape, *, prompt_tokens: int, bu
     budget         packed tokens of a forward pass
     """
     update = _update(config, shape, prompt_tokens, budget)
-    phases = [Phase("sampling", _sampling(config, shape, prompt_tokens)), Phase("update", update)]
+    sampling = [Phase("sampling", _sampling(config, shape, prompt_tokens))] if config.algorithm.predicts == "tokens" else []
+    phases = [*sampling, Phase("update", update)]
     if config.record.trace_every or config.record.trace_when:
         phases.append(Phase("traced update", (*update, *_tracing(config, shape))))
     if checkpoint := _checkpoint(shape, update):
@@ -211,7 +212,11 @@ def _update(config: Config, shape: ModelShape, prompt_tokens: int, budget: int) 
         parts.append(Part("logits", 4 * number, f"{_PLAIN_HEAD_COPIES} × {answers:,} tokens × {shape.vocabulary:,}, fp32"))
     if shape.trained == shape.parameters:
         parts.append(
-            Part("head's gradient", size * shape.vocabulary * shape.hidden, f"{shape.vocabulary:,} × {shape.hidden:,} weights")
+            Part(
+                "embeddings' gradient",
+                size * shape.vocabulary * shape.hidden,
+                f"{shape.vocabulary:,} × {shape.hidden:,} weights",
+            )
         )
     if shape.on_cpu and config.sampling.max_new_tokens >= LEAST_STEPS:
         parts.append(Part("left from sampling", size * shape.linear, f"{size} bytes a weight of the linear layers"))

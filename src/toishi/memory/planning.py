@@ -1,8 +1,9 @@
 """The largest micro-batch that fits, and what to change when none does.
 
 Decisions:
-1. A smaller micro-batch feeds prompts again and makes products narrower, so it is taken only where memory asks for it. Above
-   2,048 tokens a CPU gains nothing.
+1. A smaller micro-batch feeds prompts again and makes products narrower, so it is taken only where memory asks for it. The
+   usual one on a CPU is a trade as well: 2,048 tokens were measured 8% faster with long prompts, and need a third of a GB more
+   with 135 million weights.
 2. A twentieth of what can be had is left free: the estimate is not exact, and others live on the machine.
 3. Remedies are tried on the same estimate, one at a time: what each is said to lower is what the estimate says, and one that
    lowers nothing is not named.

@@ -20,6 +20,7 @@ import torch
 from torch import Tensor, nn
 
 from toishi.engines.packed import LEAST_WEIGHTS
+from toishi.policy.head import output_layer
 from toishi.policy.layout import Layout, Span
 from toishi.policy.policy import Policy
 from toishi.policy.recomputing import without_gradients
@@ -65,7 +66,7 @@ class ModelShape:
         heads = int(getattr(config, "num_attention_heads", 1))
         head_dim = int(getattr(config, "head_dim", None) or config.hidden_size // heads)
         key_value_heads = int(getattr(config, "num_key_value_heads", None) or heads)
-        head = module.get_output_embeddings()
+        head = output_layer(module)
         per_token, per_square = _kept(policy, shared_rows)
         return cls(
             parameters=policy.num_parameters,
@@ -78,7 +79,7 @@ class ModelShape:
             key_value_width=head_dim * key_value_heads,
             kept_per_token=per_token,
             kept_per_square=per_square,
-            fast_head=policy.head.fast is not None,
+            fast_head=policy.head.fast is not None or policy.scores_answers,
             shared_rows=shared_rows,
             mixed_rows=shared_rows and policy.mixes_groups,
             compute_bytes=policy.compute_dtype.itemsize,

@@ -16,7 +16,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -42,12 +42,16 @@ class Head:
     bias_V     [V] or None
     scale      multiplies the product
     softcap    cap(z) = softcap · tanh(z / softcap); None = no cap
+    take       called in the backward pass with each slice of the vocabulary and the weight's gradient [S, D] there, once a
+               slice; autograd then gives the weight none. The whole gradient is as large as the weight, and would wait through
+               the rest of the pass. None: autograd gives it as always
     """
 
     weight_VD: Tensor
     bias_V: Tensor | None = None
     scale: float = 1.0
     softcap: float | None = None
+    take: Callable[[slice, Tensor], None] | None = None
 
 
 def head_logits(hidden_ND: Tensor, head: Head) -> Tensor:
@@ -85,7 +89,7 @@ def head_logprobs_and_entropy(hidden_ND: Tensor, head: Head, targets_N: Tensor, 
     if not temperature > 0:
         raise ValueError(f"temperature must be above 0, got {temperature}; greedy decoding has no log-probs of its own")
     return _HeadLogprobs.apply(  # type: ignore[no-any-return,no-untyped-call]
-        hidden_ND, head.weight_VD, head.bias_V, targets_N, head.scale, head.softcap, temperature
+        hidden_ND, head.weight_VD, head.bias_V, targets_N, head.scale, head.softcap, temperature, head.take
     )
 
 
@@ -100,6 +104,7 @@ class _HeadLogprobs(torch.autograd.Function):
         scale: float,
         softcap: float | None,
         temperature: float,
+        take: Callable[[slice, Tensor], None] | None,
     ) -> tuple[Tensor, Tensor]:
         top_N1 = torch.full_like(targets_N[:, None], 2 * _LOWEST, dtype=_wide(weight_VD.dtype))  # of all words but the target
         sum_N1, moment_N1 = torch.zeros_like(top_N1), torch.zeros_like(top_N1)  # Σ e^(z - top), Σ e^(z - top) (z - top)
@@ -125,7 +130,7 @@ class _HeadLogprobs(torch.autograd.Function):
         ctx.save_for_backward(
             hidden_ND, weight_VD, bias_V, targets_N, top_N1, log_miss_N1 - log_N1, miss_N1, logprob_N1, entropy_N1
         )
-        ctx.numbers = scale, softcap, temperature
+        ctx.numbers, ctx.take = (scale, softcap, temperature), take
         ctx.set_materialize_grads(False)
         return logprob_N1[:, 0].clone(), entropy_N1[:, 0].clone()
 
@@ -136,7 +141,7 @@ class _HeadLogprobs(torch.autograd.Function):
         scale, softcap, temperature = ctx.numbers
         needs_hidden, needs_weight, needs_bias = ctx.needs_input_grad[:3]
         d_hidden_ND = torch.zeros_like(hidden_ND, dtype=top_N1.dtype) if needs_hidden else None
-        d_weight_VD = torch.empty_like(weight_VD) if needs_weight else None
+        d_weight_VD = torch.empty_like(weight_VD) if needs_weight and ctx.take is None else None
         d_bias_V = torch.empty_like(bias_V) if needs_bias else None
         by_logprob_N1 = torch.zeros_like(top_N1) if d_logprobs_N is None else d_logprobs_N[:, None] * (scale / temperature)
         by_entropy_N1 = (
@@ -159,10 +164,12 @@ class _HeadLogprobs(torch.autograd.Function):
                 d_hidden_ND += d_NS @ weight_VD[part]
             if d_weight_VD is not None:
                 torch.mm(d_NS.t(), hidden_ND, out=d_weight_VD[part])
+            elif needs_weight:
+                ctx.take(part, d_NS.t() @ hidden_ND)
             if d_bias_V is not None:
                 d_bias_V[part] = d_NS.sum(0, dtype=top_N1.dtype)
         d_hidden_ND = None if d_hidden_ND is None else d_hidden_ND.to(hidden_ND.dtype)
-        return d_hidden_ND, d_weight_VD, d_bias_V, None, None, None, None
+        return d_hidden_ND, d_weight_VD, d_bias_V, None, None, None, None, None
 
 
 def _d_scores(log_p_NS: Tensor, entropy_N1: Tensor, by_logprob_N1: Tensor, by_entropy_N1: Tensor | None) -> Tensor:

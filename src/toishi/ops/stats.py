@@ -22,6 +22,23 @@ from toishi.ops.random import uniforms
 _RESAMPLES_PER_BLOCK = 1000
 
 
+def calibration_error(beliefs: Sequence[float], right: Sequence[float], num_bins: int = 10) -> float:
+    """How far stated probabilities are from how often they come true, by bins of equal width over [0, 1]:
+
+        Σ_bins (n_bin / n) |mean right - mean belief|
+
+    (the expected calibration error of arXiv 1706.04599). Zero for beliefs that can be taken at their word.
+
+    >>> round(calibration_error([0.9, 0.9, 0.6, 0.6], [1.0, 1.0, 1.0, 0.0]), 6)
+    0.1
+    """
+    bins: dict[int, list[tuple[float, float]]] = {}
+    for belief, is_right in zip(beliefs, right, strict=True):
+        bins.setdefault(min(int(belief * num_bins), num_bins - 1), []).append((belief, is_right))
+    gaps = (abs(math.fsum(is_right - belief for belief, is_right in inside)) for inside in bins.values())
+    return math.fsum(gaps) / len(beliefs)
+
+
 @dataclass(frozen=True, slots=True)
 class Interval:
     """An estimate with the bounds of its interval.

@@ -21,7 +21,7 @@ from typing import Any
 from jinja2.exceptions import TemplateError
 
 from toishi.errors import DataError, ModelError
-from toishi.policy.conversation import spoken
+from toishi.policy.conversation import rendered, spoken
 from toishi.types import Completion, Message, Prompt
 
 _MARK = "toishimark"
@@ -99,6 +99,14 @@ class Renderer:
         return Completion(
             token_ids=token_ids, loss_mask=mask, sampled_logprobs=(), entropies=(), text=text, finish_reason="stop"
         )
+
+    def whole(self, prompt: Prompt, answer: str | Sequence[Message]) -> tuple[int, ...]:
+        """A rendered prompt and its answer as a reward model reads them: a conversation as its template writes it, to the end;
+        plain text with the token that ends an answer."""
+        turns: Sequence[Message] = [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
+        if prompt.messages is None:
+            return (*prompt.token_ids, *self.answer_ids(turns[-1]["content"]))
+        return rendered(self._tokenizer, [*prompt.messages, *turns], prompt.id)
 
     def bos_count(self, token_ids: Sequence[int]) -> int:
         """How many BOS tokens stand at the very front. (Some models use the same token inside, to open every turn.)"""

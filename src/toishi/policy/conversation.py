@@ -38,7 +38,7 @@ def spoken(
     The ids end with the last token that has loss. Raises ModelError when the template does not tell the assistant's words.
     """
     messages = [*asked, *said]
-    whole = _rendered(tokenizer, messages, name)
+    whole = rendered(tokenizer, messages, name)
     if whole[: len(prompt_ids)] != prompt_ids:
         raise _not_told(name, "the prompt as it is asked is no beginning of the whole conversation")
     mask_T = _by_beginnings(tokenizer, messages, len(asked), whole, stop_ids, name)
@@ -58,8 +58,8 @@ def _by_beginnings(
     for place in range(first, len(messages)):
         if messages[place]["role"] != "assistant":
             continue
-        before = _rendered(tokenizer, messages[:place], name, add_generation_prompt=True)
-        after = _rendered(tokenizer, messages[: place + 1], name)
+        before = rendered(tokenizer, messages[:place], name, add_generation_prompt=True)
+        after = rendered(tokenizer, messages[: place + 1], name)
         if whole[: len(before)] != before or whole[: len(after)] != after:
             return None
         words = whole[len(before) : len(after)]
@@ -76,7 +76,8 @@ def _by_marks(tokenizer: Any, messages: Sequence[Message], start: int, name: str
     return [0] * start + [int(trained) for trained in found["assistant_masks"][start:]]
 
 
-def _rendered(tokenizer: Any, messages: Sequence[Message], name: str, *, add_generation_prompt: bool = False) -> Tokens:
+def rendered(tokenizer: Any, messages: Sequence[Message], name: str, *, add_generation_prompt: bool = False) -> Tokens:
+    """A conversation through the chat template; `name` is the row's, for messages. Raises ModelError where it is refused."""
     return tuple(_applied(tokenizer, messages, name, return_dict=False, add_generation_prompt=add_generation_prompt))
 
 

@@ -5,7 +5,8 @@ Decisions:
    does between the two (a scale, a soft-cap, a bias) is read from its configuration, and then *verified on the model at hand*:
    the module's own logits against the fast ones, on the hidden states that it computes and on others put in their place,
    large ones included, at which no cap and no scale can hide.
-2. Where the structure is unknown, or something else than a plain linear layer is the head (an adapter on it), or a number
+2. A model with a head of one number (a reward model) is asked for its score of an answer, in the place of a log-prob.
+3. Where the structure is unknown, or something else than a plain linear layer is the head (an adapter on it), or a number
    differs, the plain way is taken: the module's own logits. `why` says which.
 """
 
@@ -71,6 +72,20 @@ class FromHidden:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class FromScores:
+    """A reward model's score at each of the N positions, where others have a log-prob. There is no distribution behind it."""
+
+    score_N: Tensor
+    hidden_ND: Tensor | None = None
+
+    def logprobs_and_entropy(self, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+        return self.score_N, self.score_N * 0.0  # on the graph, as every row's entropy is
+
+    def logits(self, places_n: Tensor) -> Tensor:
+        raise TypeError("a reward model predicts no tokens")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FastHead:
     """A causal language model taken apart.
 
@@ -95,15 +110,30 @@ class HeadChoice:
     """Which way a model takes to its log-probs, and why; `fast` is None for the plain one.
 
     base  the model below the head, whose last hidden state a critic reads; None where there is none
+    score  the layer that gives a reward model's number; None for a model that predicts tokens
     """
 
     fast: FastHead | None
     why: str
     base: nn.Module | None = None
+    score: nn.Linear | None = None
+
+
+def output_layer(module: Any) -> Any:
+    """The layer from the last hidden states to what the model says: the vocabulary's head, or that of a score."""
+    return score_layer(module) or module.get_output_embeddings()
+
+
+def score_layer(module: Any) -> nn.Linear | None:
+    """The head of a sequence classifier with one number on a decoder; None for other models."""
+    layer = getattr(module, "score", None)
+    return layer if isinstance(layer, nn.Linear) and layer.out_features == 1 else None
 
 
 def choose_head(module: Any) -> HeadChoice:
     """Takes the model apart if that can be done, and verifies it on the spot: three passes over five tokens."""
+    if (score := score_layer(module)) is not None:
+        return HeadChoice(fast=None, score=score, why="a score from the last hidden state of an answer")
     causal = module.get_base_model() if hasattr(module, "peft_config") else module
     base, linear = causal.get_decoder(), causal.get_output_embeddings()
     obstacle = ""

@@ -1,4 +1,4 @@
-"""Loads a causal language model and its tokenizer, ready to be trained and sampled.
+"""Loads a causal language model and its tokenizer, ready to be trained and sampled, or its trunk with a score for its head.
 
 Decisions:
 1. Weights are loaded in float32 (float64 when asked for): these are the masters. Lower compute precision is the policy's.
@@ -18,7 +18,7 @@ from huggingface_hub import hf_hub_download
 from huggingface_hub.errors import StrictDataclassError
 from safetensors import SafetensorError
 from torch import nn
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoModelForCausalLM, AutoModelForSequenceClassification, AutoTokenizer
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
 from toishi.config import ModelConfig
@@ -26,7 +26,11 @@ from toishi.errors import ConfigError, ModelError
 from toishi.policy.adapters import with_adapters
 from toishi.policy.bundled import bundled_model_folder, recorded_fingerprint
 from toishi.policy.fingerprint import weights_fingerprint
+from toishi.policy.score_head import has_score, require_one_number, with_score
 from toishi.quiet import quiet_transformers
+
+_KINDS: dict[str, Any] = {"tokens": AutoModelForCausalLM, "score": AutoModelForSequenceClassification}
+"""What a model predicts -> the family of transformers' classes that does."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,19 +49,24 @@ class LoadedModel:
     fingerprint: str
 
 
-def load_model(config: ModelConfig, *, seed: int) -> LoadedModel:
+def load_model(config: ModelConfig, *, seed: int, predicts: str = "tokens") -> LoadedModel:
     """Model, tokenizer and adapters as the configuration says; `seed` alone determines fresh adapter weights.
 
+    predicts  "tokens", or "score": the same trunk with one number as its head, drawn from the seed where there is none yet
     Raises ModelError (not found, no network, not a causal LM, incomplete weights, no tokenizer), ConfigError (both
     `lora` and `adapter`), MissingExtraError (adapters without peft).
     """
     location, source = _locate(config.name)
     with quiet_transformers():
-        model_config = _load_config(location, config)
+        model_config = _load_config(location, config, predicts)
         tokenizer = _load_tokenizer(location, config)
-        base = _load_weights(location, model_config, config)
+        has_head = predicts == "tokens" or has_score(model_config)
+        base = _load_weights(location, model_config, config, predicts, without=() if has_head else ("score.",))
+    if predicts == "score":
+        base = with_score(base, tokenizer, fresh=not has_head, seed=seed)
     fingerprint = weights_fingerprint(base)
-    _require_recorded(fingerprint, Path(location))
+    if predicts == "tokens":
+        _require_recorded(fingerprint, Path(location))
     _forget_padding_index(base)
     module = with_adapters(base, config, seed=seed)
     _disable_dropout(module)
@@ -90,7 +99,7 @@ def _hub_options(config: ModelConfig) -> dict[str, Any]:
     return {"revision": config.revision or "main", "trust_remote_code": config.trust_remote_code}
 
 
-def _load_config(location: str, config: ModelConfig) -> Any:
+def _load_config(location: str, config: ModelConfig, predicts: str) -> Any:
     try:
         if not _is_folder(location):
             # One question to the hub, so that a missing name or network is met once and not again for every file.
@@ -103,15 +112,20 @@ def _load_config(location: str, config: ModelConfig) -> Any:
         raise ModelError(
             f"{location}: its config.json cannot be used: {why}. Mend that entry, or download or save the model again"
         ) from error
-    _require_causal_lm(location, model_config, config)
+    if predicts == "score":
+        require_one_number(location, model_config)
+    if predicts == "tokens" or not has_score(model_config):
+        _require_causal_lm(location, model_config, config)
     return model_config
 
 
-def _load_weights(location: str, model_config: Any, config: ModelConfig) -> Any:
+def _load_weights(
+    location: str, model_config: Any, config: ModelConfig, predicts: str, *, without: tuple[str, ...] = ()
+) -> Any:
     dtype = torch.float64 if config.dtype == "float64" else torch.float32
     try:
         # Mismatched sizes are let through only to be named below.
-        model, report = AutoModelForCausalLM.from_pretrained(
+        model, report = _KINDS[predicts].from_pretrained(
             location,
             config=model_config,
             dtype=dtype,
@@ -124,7 +138,7 @@ def _load_weights(location: str, model_config: Any, config: ModelConfig) -> Any:
             f"the weights of {location} cannot be loaded: {_first_line(error)}. Expected the files of a causal language model "
             "that this version of transformers knows; if a file is damaged, download or save it again"
         ) from error
-    _require_complete(location, report)
+    _require_complete(location, report, without)
     return _in_own_memory(model.to(dtype))
 
 
@@ -149,8 +163,10 @@ def _require_causal_lm(location: str, model_config: Any, config: ModelConfig) ->
         )
 
 
-def _require_complete(location: str, report: dict[str, Any]) -> None:
-    problems = {"missing": sorted(report["missing_keys"]), "of another shape": [str(key) for key in report["mismatched_keys"]]}
+def _require_complete(location: str, report: dict[str, Any], without: tuple[str, ...]) -> None:
+    """`without`: how the names of weights begin that the folder need not hold."""
+    missing = sorted(name for name in report["missing_keys"] if not name.startswith(without))
+    problems = {"missing": missing, "of another shape": [str(key) for key in report["mismatched_keys"]]}
     for problem, keys in problems.items():
         if keys:
             shown = ", ".join(keys[:5]) + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")

@@ -12,8 +12,9 @@ Decisions:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -23,7 +24,7 @@ from torch import Tensor, nn
 from toishi.errors import NumericsError
 from toishi.policy.attention import attending, attends_in_parts
 from toishi.policy.fused import fuse
-from toishi.policy.head import FromHidden, FromLogits, Predictions, choose_head
+from toishi.policy.head import FromHidden, FromLogits, FromScores, Predictions, choose_head
 from toishi.policy.layout import Layout
 from toishi.policy.recomputing import recompute_layers, within
 from toishi.policy.remaking import remaking
@@ -79,7 +80,8 @@ class Policy:
         def move(weight: Tensor) -> None:
             owner = policy()
             assert owner is not None
-            assert weight.grad is not None
+            if weight.grad is None:
+                return  # a head has handed its gradient over
             master = owner.masters[name]
             if master.grad is None:
                 master.grad = owner._widened(name, weight.grad)
@@ -89,14 +91,31 @@ class Policy:
 
         return move
 
-    def _widened(self, name: str, gradient: Tensor) -> Tensor:
-        """A gradient in the master's precision, on a CPU in memory that is kept: fresh pages cost more there than the copy."""
+    def _taking(self, weight: Tensor) -> Callable[[slice, Tensor], None] | None:
+        """Adds a slice of the head's gradient to its master's at once; None where the head itself is the master, or frozen."""
+        name = next((name for name, trained in self._trained.items() if trained is weight), None)
+        if name is None or not self.has_separate_masters:
+            return None
         master = self.masters[name]
-        if gradient.dtype == master.dtype or self.device.type != "cpu":
-            return gradient.to(master.dtype)
+
+        def take(part: slice, gradient: Tensor) -> None:
+            if master.grad is None:
+                master.grad = self._room(name).zero_()
+            master.grad[part].add_(gradient)
+
+        return take
+
+    def _widened(self, name: str, gradient: Tensor) -> Tensor:
+        """A gradient in the master's precision."""
+        return self._room(name).copy_(gradient)
+
+    def _room(self, name: str) -> Tensor:
+        """Memory for a master's gradient; on a CPU it is kept: fresh pages cost more there than what is written to them."""
+        if self.device.type != "cpu":
+            return torch.empty_like(self.masters[name])
         if name not in self._gradients:
-            self._gradients[name] = torch.empty_like(master)
-        return self._gradients[name].copy_(gradient)
+            self._gradients[name] = torch.empty_like(self.masters[name])
+        return self._gradients[name]
 
     @property
     def num_trained(self) -> int:
@@ -105,6 +124,11 @@ class Policy:
     @property
     def num_parameters(self) -> int:
         return sum(weight.numel() for weight in self.module.parameters())
+
+    @property
+    def scores_answers(self) -> bool:
+        """Whether the model gives a number to a whole answer (a reward model) instead of predicting its tokens."""
+        return self.head.score is not None
 
     @property
     def mixes_groups(self) -> bool:
@@ -116,13 +140,18 @@ class Policy:
 
         Only the kept positions reach the vocabulary head, which is larger than the rest of a small model.
         """
+        if self.head.score is not None:
+            output = self._run(self.module.base_model, input_ids_L, position_ids_L, layout)
+            score_N1 = self.head.score(output.last_hidden_state[0, keep_N])
+            return FromScores(score_N=score_N1[:, 0].to(torch.promote_types(score_N1.dtype, torch.float32)))
         fast = self.head.fast
         if fast is None:
             with _last_hidden_of(self.head.base) as found:
                 logits_NV = self.logits(input_ids_L, position_ids_L, keep_N, layout)
             return FromLogits(logits_NV=logits_NV, hidden_ND=found[-1][0, keep_N] if found else None)
         output = self._run(fast.base, input_ids_L, position_ids_L, layout)
-        return FromHidden(hidden_ND=output.last_hidden_state[0, keep_N], head=fast.head)
+        head = replace(fast.head, take=self._taking(fast.linear.weight))
+        return FromHidden(hidden_ND=output.last_hidden_state[0, keep_N], head=head)
 
     def logits(self, input_ids_L: Tensor, position_ids_L: Tensor, keep_N: Tensor, layout: Layout | None = None) -> Tensor:
         """The module's own logits (N, V) at the same positions: the plain way, correct for every model."""

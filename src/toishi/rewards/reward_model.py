@@ -22,7 +22,7 @@ from pydantic import Field
 
 from toishi.errors import ConfigError
 from toishi.rewards.base import Judgement
-from toishi.types import Completion, Message, Prompt
+from toishi.types import Completion, Prompt
 
 if TYPE_CHECKING:
     from toishi.rewards.sequence_model import Form, SequenceModel
@@ -36,14 +36,16 @@ class RewardModelReward:
     revision   of the hub id; null = main
     label      name or number of the logit that is the reward; null for models with one logit
     form       "chat": through the chat template of the model's own tokenizer; "pair": question and answer as two segments;
-               "text": one text; "auto": chat if the tokenizer has a template, else pair
+               "text": one text; "as_asked": conversations as chat, plain prompts as plain text with the token that ends an
+               answer, as algorithm `reward_model` trains; "auto": what the model says it was trained with, otherwise chat if
+               the tokenizer has a template, else pair
     centre     "group": the mean over the answers to the prompt is subtracted; "none"
     batch_tokens  tokens in a padded batch
     max_tokens    longer texts are refused (failed, never cut); null = what model and tokenizer were made for
     device, dtype "auto": the GPU in bfloat16 if there is one, else the CPU in float32
 
-    A plain prompt is one user turn. Baselines of the group take out a constant anyway, so centring matters with baselines of
-    the batch, and to read the metrics.
+    A plain prompt is one user turn (not with as_asked). Baselines of the group take out a constant anyway, so centring matters
+    with baselines of the batch, and to read the metrics.
 
     Traps: the policy learns what the model likes, not what it was meant to: watch a held-out measure, and answers' length. Some
     chat templates drop the reasoning of an assistant turn before the model sees it.
@@ -53,7 +55,7 @@ class RewardModelReward:
     name: str = "reward_model"
     revision: str | None = None
     label: str | int | None = None
-    form: Literal["auto", "chat", "pair", "text"] = "auto"
+    form: Literal["auto", "chat", "pair", "text", "as_asked"] = "auto"
     centre: Literal["none", "group"] = "none"
     batch_tokens: Annotated[int, Field(ge=1)] = 8192
     max_tokens: Annotated[int, Field(ge=1)] | None = None
@@ -89,9 +91,8 @@ class RewardModelReward:
         problem = self.problem(prompt)
         if problem is not None:
             return [(Judgement(value=None, status="failed", reason=problem, kind="bad_row"),)] * len(completions)
-        turns: Sequence[Message] = prompt.messages or ({"role": "user", "content": prompt.text or ""},)
         form = self._form(model)
-        rows = [model.encode(turns, prompt.prefill + completion.text, form) for completion in completions]
+        rows = [model.encode(prompt, prompt.prefill + completion.text, form) for completion in completions]
         refused = [_refusal(model, row) for row in rows]
         asked = [row for row, why in zip(rows, refused, strict=True) if why is None]
         scores = iter(model.score(asked, batch_tokens=self.batch_tokens))
@@ -103,9 +104,7 @@ class RewardModelReward:
             raise ConfigError(
                 f"reward '{self.name}'.form: the tokenizer of {self.model} has no chat template; use pair or text"
             )
-        if self.form == "auto":
-            return "chat" if model.has_template else "pair"
-        return self.form
+        return model.own_form if self.form == "auto" else self.form
 
     def _loaded(self) -> SequenceModel:
         return _load(self)

@@ -20,10 +20,12 @@ import torch
 from torch import Tensor
 
 from toishi.errors import ConfigError, ModelError
+from toishi.policy.chat import Renderer
+from toishi.policy.score_head import AS_ASKED, READS
 from toishi.quiet import quiet_transformers
-from toishi.types import Message
+from toishi.types import Message, Prompt
 
-Form = Literal["chat", "pair", "text"]
+Form = Literal["chat", "pair", "text", "as_asked"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -40,13 +42,25 @@ class SequenceModel:
         """Whether the tokenizer has a chat template."""
         return bool(self.tokenizer.chat_template)
 
-    def encode(self, turns: Sequence[Message], answer: str, form: Form) -> dict[str, list[int]]:
+    @property
+    def own_form(self) -> Form:
+        """The form that the model says it was trained with; without a word of it, chat where there is a template, else pair."""
+        if getattr(self.module.config, READS, None) == AS_ASKED:
+            return "as_asked"
+        return "chat" if self.has_template else "pair"
+
+    def encode(self, prompt: Prompt, answer: str, form: Form) -> dict[str, list[int]]:
         """Token ids of a question and its answer (with token types, where the tokenizer makes them).
 
-        chat  the turns and the answer as an assistant turn, through the tokenizer's own template
+        chat  the turns and the answer as an assistant turn, through the tokenizer's own template; a plain prompt is one turn
         pair  the last turn and the answer as two segments
         text  both as one text, one right after the other
+        as_asked  as the training of a reward model reads its pairs: chat for a conversation, plain text for a plain prompt
         """
+        turns: Sequence[Message] = prompt.messages or ({"role": "user", "content": prompt.text or ""},)
+        if form == "as_asked":
+            renderer = Renderer(self.tokenizer, self.module)
+            return {"input_ids": list(renderer.whole(renderer.render(prompt), answer))}
         if form == "chat":
             messages = [*map(dict, turns), {"role": "assistant", "content": answer}]
             encoded = self.tokenizer.apply_chat_template(messages, tokenize=True, return_dict=True)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from toishi.errors import ConfigError
 from toishi.record import Run
 from toishi.record.influence import Arrays, Influence
 from toishi.record.influence_files import write_influence
@@ -32,8 +33,14 @@ def replay_traced(
     influence  also measures who moved what
     The trace is written into the run folder. It is None, and nothing is written, when the replay does not agree with the
     record: then it would be the trace of another step.
-    Raises ConfigError when `group` taught nothing in the step's first update.
+    Raises ConfigError when `group` taught nothing in the step's first update, and for a run that trains a score.
     """
+    row = recorded_config(run).algorithm
+    if row.predicts == "score":
+        raise ConfigError(
+            f"a trace follows the probability of tokens, and algorithm '{row.name}' trains a score, which has none; "
+            "`toishi replay` without --trace does the step again and compares it"
+        )
     traces: list[Trace] = []
     measured: list[tuple[Influence, Arrays]] = []
 

@@ -66,6 +66,7 @@ def seen_of(
     numbers = _numbers(restored(metrics or {}))
     for line in evaluations:
         measured = {key: value for key, value in restored(line).items() if key != "mode"}
+        measured |= measured.pop("details", None) or {}
         for key in ("interval", "change_interval"):
             ends = measured.pop(key, None)
             measured |= {} if ends is None else {f"{key}_low": ends[0], f"{key}_high": ends[1]}
