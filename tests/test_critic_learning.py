@@ -38,7 +38,9 @@ def mean(numbers: list[float]) -> float:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize(("row", "kind"), [("a2c", "shared"), ("ppo", "shared"), ("ppo", "separate")])
+@pytest.mark.parametrize(
+    ("row", "kind"), [("a2c", "shared"), pytest.param("ppo", "shared", marks=pytest.mark.slow), ("ppo", "separate")]
+)
 def test_the_reward_rises(row: str, kind: str, tiny: Path, tmp_path: Path, seed: int) -> None:
     critic = {"kind": kind, "optimizer": {"lr": 1e-3}}
     epochs = 2 if row == "ppo" else 1
@@ -47,6 +49,7 @@ def test_the_reward_rises(row: str, kind: str, tiny: Path, tmp_path: Path, seed:
     assert mean(rewards[-8:]) > mean(rewards[:8]) + 0.1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("kind", ["shared", "separate"])
 def test_a_critic_comes_to_know_what_a_still_policy_earns(kind: str, tiny: Path, tmp_path: Path, seed: int) -> None:
