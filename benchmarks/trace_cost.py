@@ -1,9 +1,10 @@
 """What looking at a step costs: CPU-seconds of a traced step and of the recorder, as ratios to the same step made plainly.
 
-    python benchmarks/trace_cost.py [--recipe sums] [--steps 8] [--set model.dtype=float32] [--json FILE]
+    python benchmarks/trace_cost.py [--recipe sums] [--steps 8] [--influence] [--set model.dtype=float32] [--json FILE]
 
 Every step is made twice from the same weights, optimizer and prompts: once plainly, once traced, in alternating order. Both
-end in the same bits, which is checked. The recorder's part is what writing the step and checksumming the weights take.
+end in the same bits, which is checked. With --influence the trace also says who moved what. The recorder's part is what writing
+the step and checksumming the weights take.
 """
 
 from __future__ import annotations
@@ -32,10 +33,12 @@ def main() -> None:
     options = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     options.add_argument("--recipe", default="sums")
     options.add_argument("--steps", type=int, default=8)
+    options.add_argument("--influence", action="store_true")
     options.add_argument("--set", action="append", default=[], metavar="KEY=VALUE", dest="changes")
     options.add_argument("--json", type=Path)
     given = options.parse_args()
-    config = load_recipe(given.recipe, dict(map(parse_override, given.changes)))
+    changes = {"record.trace_influence": given.influence} | dict(map(parse_override, given.changes))
+    config = load_recipe(given.recipe, changes)
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(config, Path(folder) / "run", given.steps)
     result = {"recipe": given.recipe, "changes": given.changes, "steps": rows, "medians": medians(rows)}

@@ -5,6 +5,8 @@ Decisions:
    and scaled tied embeddings (gemma), per-head norms (qwen3), learned absolute positions (gpt2), a sliding window (mistral).
 2. The tokenizer is byte-pair encoding trained on a few lines: printable ASCII, one token per digit, a ChatML template.
 3. Weights are a function of (family, seed), drawn wide enough (std 0.3) that distributions are far from uniform.
+4. Many families compute norms and softmaxes in float32 whatever the model's precision is. Where a float64 model is compared to
+   the last digits, `InFloat64` keeps it in float64 throughout.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from typing import Any, Literal
 
 import torch
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, processors, trainers
+from torch.overrides import TorchFunctionMode
 from transformers import (
     AutoConfig,
     AutoModelForCausalLM,
@@ -44,6 +47,25 @@ _FAMILY_OPTIONS: dict[str, dict[str, Any]] = {
     "gemma": _ATTENTION | {"num_key_value_heads": 1},
     "gpt2": {"n_head": 4},
 }
+
+
+class InFloat64(TorchFunctionMode):
+    """Inside, what is float64 stays float64, whoever asks for float32."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = dict(kwargs or {})
+        is_double = bool(args) and isinstance(args[0], torch.Tensor) and args[0].dtype == torch.float64
+        if is_double and func is torch.Tensor.float:
+            return args[0]
+        if (
+            is_double
+            and func is torch.Tensor.to
+            and torch.float32 in [each for each in args[1:] if isinstance(each, torch.dtype)]
+        ):
+            return args[0]
+        if is_double and kwargs.get("dtype") is torch.float32:
+            kwargs["dtype"] = torch.float64
+        return func(*args, **kwargs)
 
 
 def tiny_tokenizer(*, chat_template: str | None = CHATML, add_bos: bool = False, pad: str = PAD) -> PreTrainedTokenizerFast:

@@ -86,7 +86,7 @@ def plan(session: Session) -> dict[str, str]:
     config, policy = session.config, session.policy
     train, optimizer = config.train, config.optimizer
     rewards = ", ".join(f"{reward.name} (weight {reward.weight:g})" for reward in config.rewards)
-    updates = train.inner_epochs * train.minibatches
+    updates = train.num_updates
     return {
         "run": config.description.strip() or config.name,
         "model": f"{config.model.name} ({type(policy.module).__name__}), "

@@ -7,16 +7,19 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING
 
 import torch
 
 from toishi.algorithms.rows import Algorithm
 from toishi.config import Config, CriticConfig, OptimizerConfig, TrainConfig
 from toishi.packing import PackedRow, pack
-from toishi.policy.critic import Critic
 from toishi.policy.head import Predictions
-from toishi.policy.policy import Policy
 from toishi.types import Completion, Group, Rollout, RolloutId
+
+if TYPE_CHECKING:
+    from toishi.policy.critic import Critic
+    from toishi.policy.policy import Policy
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -38,12 +38,14 @@ from toishi.passes import (
     with_reference,
     with_values,
 )
-from toishi.policy.critic import Critic
 from toishi.policy.head import Predictions
 from toishi.policy.optimizer import learning_rate
-from toishi.policy.policy import Policy
 from toishi.types import Group, Rollout, RolloutId, TokenStreams, Update
 from toishi.valuing import ValuedRow, prepare_step, value_row
+
+if TYPE_CHECKING:
+    from toishi.policy.critic import Critic
+    from toishi.policy.policy import Policy
 
 __all__ = [
     "UpdateSettings",
@@ -91,15 +93,14 @@ def update_policy(
     Raises NumericsError when a loss or gradient is not finite; no weight of that update has changed then.
     """
     train, settings = settings.train, settings.at(step)
-    num_updates = train.inner_epochs * train.minibatches
-    old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if num_updates > 1 else {}
+    old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if train.num_updates > 1 else {}
     lr = learning_rate(settings.optimizer, step, train.steps)
     for parameter_group in optimizer.param_groups:
         parameter_group["lr"] = lr
     learning = _Learning(policy, critic, settings, old, observer)
     updates = []
-    for index in range(num_updates):
-        minibatch = _minibatch(groups, index, settings, step)
+    for index in range(train.num_updates):
+        minibatch = counted(groups_of_update(groups, index, settings, step), settings.algorithm)
         streams, scalars = _accumulate(learning, minibatch, index)
         taught = None
         if critic is not None and any(stream.computed for stream in streams):
@@ -122,13 +123,12 @@ def _teaches(rollouts: Sequence[Rollout], streams: Sequence[TokenStreams], learn
     return computed and (learning.shares_trunk or any(_contributes(rollout, row) for rollout in rollouts))
 
 
-def _minibatch(groups: Sequence[Group], index: int, settings: UpdateSettings, step: int) -> tuple[Rollout, ...]:
-    """The rollouts that update number `index` averages over: groups are shuffled per inner epoch and dealt out, never split."""
+def groups_of_update(groups: Sequence[Group], index: int, settings: UpdateSettings, step: int) -> list[Group]:
+    """The groups that update number `index` averages over: they are shuffled per inner epoch and dealt out, never split."""
     train = settings.train
     epoch, part = divmod(index, train.minibatches)
     order = permutation((settings.seed, step, epoch), len(groups)) if train.minibatches > 1 else range(len(groups))
-    chosen = [groups[int(number)] for position, number in enumerate(order) if position % train.minibatches == part]
-    return counted(chosen, settings.algorithm)
+    return [groups[int(number)] for position, number in enumerate(order) if position % train.minibatches == part]
 
 
 def _accumulate(learning: _Learning, rollouts: Sequence[Rollout], index: int) -> tuple[list[TokenStreams], dict[str, float]]:

@@ -12,6 +12,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 import torch
 from torch import Tensor
@@ -21,9 +22,11 @@ from toishi.errors import NumericsError
 from toishi.ops.values import value_loss
 from toishi.packing import PackedRow
 from toishi.passes import UpdateSettings
-from toishi.policy.critic import Critic
 from toishi.policy.head import Predictions
 from toishi.policy.optimizer import learning_rate
+
+if TYPE_CHECKING:
+    from toishi.policy.critic import Critic
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -61,6 +61,8 @@ def test_straight_lines_explain_what_was_measured(accounts: dict[str, Influence]
 
 def test_the_answers_gradients_add_up_to_the_updates(accounts: dict[str, Influence]) -> None:
     for name, account in accounts.items():
+        print(f"{name}: sum error {account.sum_error:.2e}, gap {account.gap:.4f}, largest change {account.largest:.3f} nats")
+    for name, account in accounts.items():
         assert account.sum_error <= 1e-5, name
         assert account.norm_from_products == pytest.approx(account.gradient_norm, rel=1e-4), name
 
@@ -103,5 +105,6 @@ def cost(folder: Path, changes: dict[str, Any]) -> tuple[float, float]:
 def test_an_account_costs_less_than_three_more_steps(tmp_path: Path) -> None:
     plain_s, plain_kb = cost(tmp_path / "plain", {})
     traced_s, traced_kb = cost(tmp_path / "traced", {"record.trace_every": 1})
+    print(f"traced {traced_s:.2f}, plain {plain_s:.2f} CPU-seconds; {traced_kb / 1e6:.2f}, {plain_kb / 1e6:.2f} GB at most")
     assert traced_s < 4 * plain_s, (traced_s, plain_s)
     assert traced_kb < 1.5 * plain_kb, (traced_kb, plain_kb)

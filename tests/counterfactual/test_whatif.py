@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import math
 import shutil
+import subprocess
+import sys
 from dataclasses import replace
 from io import StringIO
 from pathlib import Path
@@ -103,6 +105,18 @@ def test_numbers_have_room_beside_long_answers(width: int, run: Run) -> None:
         assert any(times(each.moved.forecast) in line and "a long answer"[:9] in line for line in lines)
 
 
+def test_an_answer_needs_no_transformers(run: Run) -> None:
+    """The model is not loaded, so neither is what loads it: it would take longer than everything else."""
+    command = ["whatif", str(run.folder), "--step", "1", "--group", "0", "--score", "judge:0=0.1"]
+    code = (
+        f"import sys\nfrom toishi.cli.app import app\napp({command!r}, standalone_mode=False)\n"
+        "print(sorted({'transformers', 'peft', 'toishi.engines.torch'} & set(sys.modules)))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "#0 would go from" in done.stdout
+    assert done.stdout.splitlines()[-1] == "[]"
+
+
 def test_the_cost_of_a_redo_is_said_first(run: Run) -> None:
     ended = asked(run, "--score", "judge:0=0.1", "--real")
     assert ended.code == 0
@@ -142,7 +156,7 @@ def test_several_updates_need_a_redo(twice: Run) -> None:
     words = " ".join(ended.out.split())
     assert "the step made 2 optimizer updates, and update 1 starts from weights that the change would have moved" in words
     found = toishi.whatif(twice.folder, step=1, group=0, scores={"judge:0": 0.1}, real=True, quiet=True)
-    assert "of several none is measured" in found.refused
+    assert "an account of the first does not say what all of them did" in found.refused
     assert member(found, 0).moved.real is not None
     with pytest.raises(ConfigError, match="has 2 optimizer updates"):
         toishi.whatif(twice.folder, step=1, group=0, scores={"judge:0": 0.1}, update=2, quiet=True)

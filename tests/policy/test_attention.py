@@ -14,7 +14,7 @@ from torch import Tensor
 
 from tests.making import completion, group, tiny_policy
 from tests.policy.test_capabilities import options_of
-from tests.tiny import tiny_model
+from tests.tiny import InFloat64, tiny_model
 from toishi.ops import attention as blocks
 from toishi.packing import pack_row
 from toishi.policy import attention
@@ -25,8 +25,6 @@ from toishi.policy.policy import Policy
 from toishi.types import Group, Prompt, Rollout, RolloutId
 
 FAMILIES = sorted(FULL_ATTENTION_TYPES)
-LAYER_NORM = {"gpt2", "gpt_bigcode", "gpt_neox", "nemotron", "opt", "persimmon", "phi", "stablelm", "starcoder2"}
-"""Families without a norm that transformers computes in float32 even in a float64 model."""
 
 
 def three_groups() -> tuple[Group, ...]:
@@ -76,9 +74,10 @@ def gradient(module: Any, logprobs: Tensor) -> Tensor:
 def compare(policy: Policy, rollouts: Sequence[Rollout], *, values: float, gradients: float) -> None:
     plain = type(policy.module)(policy.module.config).to(policy.compute_dtype).eval()
     plain.load_state_dict(policy.module.state_dict())
-    found, wanted = packed_logprobs(policy, rollouts), padded_logprobs(plain, rollouts)
-    assert (found - wanted).detach().norm() <= values * wanted.detach().norm()
-    one, other = gradient(policy.module, found), gradient(plain, wanted)
+    with InFloat64():
+        found, wanted = packed_logprobs(policy, rollouts), padded_logprobs(plain, rollouts)
+        assert (found - wanted).detach().norm() <= values * wanted.detach().norm()
+        one, other = gradient(policy.module, found), gradient(plain, wanted)
     assert other.norm() > 0
     assert (one - other).norm() <= gradients * other.norm()
 
@@ -113,9 +112,7 @@ def test_several_groups_in_a_row_equal_padded_sequences(family: str, runs: list[
     options: dict[str, Any] = {"sliding_window": 64} if family == "mistral" else {}
     policy = made(family, **options)
     rollouts = [rollout for one in three_groups() for rollout in one.rollouts]
-    exact = family in LAYER_NORM
-    # Soft-capped scores take transformers' eager softmax, which is float32 in a float64 model.
-    compare(policy, rollouts, values=1e-6 if family == "gemma2" else 1e-10, gradients=1e-10 if exact else 1e-6)
+    compare(policy, rollouts, values=1e-10, gradients=1e-10)
     assert ("parts" in runs) == (family != "gemma2")
     assert "mask" not in runs
 
@@ -139,7 +136,7 @@ VARIANTS: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_variants_of_llama(variant: str) -> None:
     rollouts = [rollout for one in three_groups() for rollout in one.rollouts]
-    compare(made("llama", **VARIANTS[variant]), rollouts, values=1e-10, gradients=1e-6)
+    compare(made("llama", **VARIANTS[variant]), rollouts, values=1e-10, gradients=1e-10)
 
 
 @pytest.mark.parametrize("family", ["llama", "qwen2", "qwen3", "gemma", "gpt2", "phi", "opt", "smollm3"])

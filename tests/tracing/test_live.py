@@ -20,6 +20,7 @@ from toishi.metrics import WEIGHTS_CHECKSUM
 from toishi.ops.checksum import weights_checksum
 from toishi.policy.optimizer import make_optimizer
 from toishi.record import Run
+from toishi.record.influence_files import read_influence
 from toishi.record.trace_files import has_trace, read_trace
 from toishi.tracing import live
 from toishi.tracing.live import kl_spike, reward_jump
@@ -50,6 +51,33 @@ def test_the_first_step_and_every_third(tiny: Path, tmp_path: Path) -> None:
     assert traced_steps(folder) == [1, 3]
     events = [(event["step"], event["message"]) for event in Run.open(folder).events if event["kind"] == "trace"]
     assert events == [(1, "the first step"), (3, "every 3 steps (record.trace_every)")]
+
+
+@pytest.mark.parametrize("train", [{"inner_epochs": 2}, {"minibatches": 2}])
+def test_of_several_updates_the_first_is_accounted_for(train: dict[str, int], tiny: Path, tmp_path: Path) -> None:
+    """It is the only one of a run without the others, on the groups that it learned from."""
+    several: dict[str, Any] = {f"train.{name}": value for name, value in train.items()} | SMALL | {"train.steps": 1}
+    traced = several | {"record.trace_every": 1, "record.trace_influence": True, "optimizer.lr": 1e-4}
+    plain = loop.train(recipe(tiny, **several | {"optimizer.lr": 1e-4}), tmp_path / "plain").folder
+    folder = loop.train(recipe(tiny, **traced), tmp_path / "several").folder
+    assert [line[WEIGHTS_CHECKSUM] for line in Run.open(folder).metrics] == [
+        line[WEIGHTS_CHECKSUM] for line in Run.open(plain).metrics
+    ]
+    found, (_, second) = read_influence(folder, 1), Run.open(folder).step(1).updates
+    assert (found.update, found.num_updates, found.refused) == (0, 2, "")
+    assert found.sum_error < 1e-5
+    assert found.gap < 0.1
+    assert found.gradient_norm == pytest.approx(read_trace(folder, 1).updates[0].gradient_norm)
+    assert any("first of the step's 2 optimizer updates" in note for note in read_trace(folder, 1).notes)
+    learned = {text.group for text in found.texts if text.source is not None}
+    everyone = {text.group for text in found.texts if text.kind == "rollout"}
+    assert (learned == everyone) == ("inner_epochs" in train)
+    if "inner_epochs" in train:  # the second update starts where the first ended
+        ended = {stream.rollout.member: stream for stream in second.streams if stream.computed and stream.rollout.group == 0}
+        for text in found.texts:
+            if text.kind == "rollout" and text.group == 0 and text.member in ended:
+                stream = ended[text.member]
+                assert text.measured == pytest.approx(math.fsum(stream.logprob) - math.fsum(stream.old_logprob), abs=1e-4)
 
 
 def test_an_unknown_trigger_is_refused(tiny: Path) -> None:
@@ -89,7 +117,7 @@ def test_a_step_that_spikes_is_done_again_in_the_same_bits(
     plain = loop.train(recipe(tiny, **overrides), tmp_path / "plain").folder
     monkeypatch.setattr(live, "ENOUGH", 1)
     monkeypatch.setattr(live, "KL_SPIKE_NATS", 0.0)
-    monkeypatch.setattr(live, "KL_SPIKE_TIMES", 0.5)
+    monkeypatch.setattr(live, "KL_SPIKE_TIMES", 0.1)
     folder = loop.train(recipe(tiny, **overrides, **{"record.trace_when": ["kl_spike"]}), tmp_path / "run").folder
     assert traced_steps(folder)
     assert all("KL spike" in read_trace(folder, step).why for step in traced_steps(folder))

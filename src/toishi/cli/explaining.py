@@ -49,6 +49,7 @@ def explain(
     influence: Annotated[
         bool, typer.Option("--influence", help="With --step: which answer moved which; does the step again if need be.")
     ] = False,
+    tokens: Annotated[bool, typer.Option("--tokens", help="With --member: the same, token by token.")] = False,
     as_json: AsJson = False,
 ) -> None:
     """Show how a step turned scores into pushes on tokens, and what it did to the probabilities.
@@ -64,7 +65,7 @@ def explain(
     from toishi.record import Run
 
     asked = (group, member, update, html)
-    _require_step(step, asked, rejudge, reward, influence)
+    _require_step(step, asked, rejudge, reward, influence or tokens)
     found, console = Run.open(run), Console()
     if step is not None and rejudge is not None:
         _rejudged(found, step, rejudge, reward, as_json)
@@ -74,13 +75,13 @@ def explain(
         return
     from toishi.explanation.chain.build import explain_chain
 
-    if influence:
+    if influence or tokens:
         from toishi.cli.influencing import ensure_influence
 
-        ensure_influence(found, step)
+        ensure_influence(found, step, tokens=tokens)
     chain = explain_chain(found, step, group=group, member=member, update=update, language=language)
     if html is not None:
-        _write(chain, language, html)
+        _write(found, chain, language, html)
     if as_json:
         _print_json(found, chain, with_step=group is None)
     elif html is None:
@@ -123,11 +124,17 @@ def _rejudged(run: Run, step: int, times: int, reward: str | None, as_json: bool
     print_json(found.as_record()) if as_json else render_rejudged(found, console)
 
 
-def _write(chain: Chain, language: str, path: Path) -> None:
+def _write(run: Run, chain: Chain, language: str, path: Path) -> None:
+    """With the answers to what a reader may ask of the group."""
+    from toishi.consoles import make_console
+    from toishi.counterfactual.grid import whatifs_of
     from toishi.explanation.chain.story import page
     from toishi.explanation.page.render_html import html_page
 
-    write_page(path, html_page(page(chain, language)))
+    update = 0 if chain.weights is None else chain.weights.update
+    with make_console(stderr=True).status("asking what other scores would have done"):
+        asked = whatifs_of(run, chain.step, chain.group, first=chain.member, update=update)
+    write_page(path, html_page(page(chain, language, asked=asked)))
 
 
 def _print_json(run: Run, chain: Chain, *, with_step: bool) -> None:

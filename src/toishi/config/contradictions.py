@@ -43,7 +43,7 @@ def contradictions_of_answers(config: Any) -> Iterator[str]:
 def contradictions_of_training(config: Any) -> Iterator[str]:
     """Between the algorithm, its updates and its critic."""
     row, train, critic = config.algorithm, config.train, config.critic
-    if row.credit == "preference" and train.inner_epochs * train.minibatches > 1:
+    if row.credit == "preference" and train.num_updates > 1:
         yield (
             f"credit 'preference' takes its advantages at the weights before the update, so a step has one: set "
             f"train.inner_epochs and train.minibatches to 1, got {train.inner_epochs} and {train.minibatches}"

@@ -143,6 +143,11 @@ class TrainConfig(Section):
         description="DAPO: sample further prompts, at most this many extra rounds, until enough groups are mixed",
     )
 
+    @property
+    def num_updates(self) -> int:
+        """Optimizer updates in a step."""
+        return self.inner_epochs * self.minibatches
+
     @field_validator("micro_batch_tokens")
     @classmethod
     def _above_zero(cls, value: int | Literal["auto"]) -> int | Literal["auto"]:
@@ -228,7 +233,7 @@ class RecordConfig(Section):
         description="also trace these steps: first_step, reward_jump, nan, kl_spike (keeps a copy of weights and optimizer)",
     )
     trace_influence: bool = Field(
-        default=False, description="traced steps also say which answer moved which (two to three times an update's work)"
+        default=False, description="traced steps also say which answer moved which (three to four times an update's work)"
     )
 
 

@@ -117,7 +117,9 @@ def _refused(step: RecordedStep, settings: UpdateSettings, update: int) -> str:
     folder, number = step.run.folder, step.report.step
     if step.num_updates > 1:
         later = (
-            f"update {update} starts from weights that the change would have moved" if update else "of several none is measured"
+            f"update {update} starts from weights that the change would have moved"
+            if update
+            else "an account of the first does not say what all of them did"
         )
         return f"the step made {step.num_updates} optimizer updates, and {later}. {_REDO}"
     old, new = step.settings.optimizer.model_dump(), settings.optimizer.model_dump()

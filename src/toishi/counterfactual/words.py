@@ -25,6 +25,8 @@ def question_in_words(change: Change) -> str:
     ]
     parts += [f"#{member} had been left out" for member in change.drop]
     parts += [f"{key} had been {'null' if value is None else value}" for key, value in change.settings.items()]
+    if not parts:
+        return "If nothing had been changed"
     return f"If {', '.join(parts[:-1])}{' and ' if parts[1:] else ''}{parts[-1]}"
 
 

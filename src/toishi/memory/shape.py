@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor, nn
@@ -22,8 +22,10 @@ from torch import Tensor, nn
 from toishi.engines.packed import LEAST_WEIGHTS
 from toishi.policy.head import output_layer
 from toishi.policy.layout import Layout, Span
-from toishi.policy.policy import Policy
 from toishi.policy.recomputing import without_gradients
+
+if TYPE_CHECKING:
+    from toishi.policy.policy import Policy
 
 _LENGTHS = (64, 128)
 _ANSWERS = 4

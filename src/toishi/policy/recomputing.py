@@ -18,7 +18,6 @@ from typing import Any
 import torch
 from torch import nn
 from torch.utils.checkpoint import checkpoint
-from transformers.modeling_layers import GradientCheckpointingLayer
 
 from toishi.errors import ConfigError
 
@@ -29,6 +28,8 @@ _SURROUNDINGS: ContextVar[Surroundings] = ContextVar("surroundings of the forwar
 
 def recompute_layers(module: nn.Module) -> None:
     """Wrap every decoder layer, for good. Raises ConfigError for a model without layers that can be told apart."""
+    from transformers.modeling_layers import GradientCheckpointingLayer
+
     layers = [part for part in module.modules() if isinstance(part, GradientCheckpointingLayer)]
     if not layers:
         raise ConfigError(

@@ -58,6 +58,11 @@ class TextInfluence:
     coefficient: Annotated[float, "what its gradient is multiplied by, before clipping"]
     share: Annotated[float, "its share of the push; all shares and `fixed_share` add up to 1; below 0: pulled against the step"]
     parts: Annotated[tuple[RewardShare, ...], "the share by reward; they add up to it"]
+    tokens: Annotated[
+        tuple[float, ...],
+        "the share by token of the answer, 0 where there is no loss; they add up to it. Empty unless asked for "
+        "(`toishi explain --tokens`)",
+    ]
     measured: Annotated[float, "measured change of its log-prob"]
     own: Annotated[float, "what its own push did, to first order"]
     others: Annotated[float, "what all other answers' pushes did"]
@@ -78,7 +83,8 @@ class Influence:
     """Who moved what in one optimizer update."""
 
     step: Annotated[int, "training step"]
-    update: Annotated[int, "optimizer update of the step"]
+    update: Annotated[int, "optimizer update of the step, from 0"]
+    num_updates: Annotated[int, "optimizer updates that the step made; of several, the first is accounted for"]
     precision: Annotated[str, "precision in which gradients of texts were computed"]
     optimizer: Annotated[OptimizerNumbers, "the optimizer's numbers"]
     gradient_norm: Annotated[float, "norm of the gradient before clipping, as the update measured it"]
@@ -105,11 +111,16 @@ class Influence:
     notes: Annotated[tuple[str, ...], "what was left out, and why"]
     texts: Annotated[tuple[TextInfluence, ...], "the watched texts"]
 
+    @property
+    def has_tokens(self) -> bool:
+        """Whether every answer that was learned from has its share token by token."""
+        return all(text.tokens for text in self.texts if text.source is not None)
+
 
 ARRAYS = {
     "products": "float64 [R, R]: <g_i, g_j> of all rows; exact",
     "metric": "float64 [R, R]: <g_j, M g_i>, M = d step / d (clipped gradient) of the real step: lr for SGD, lr (1 - beta1) / "
-    "(1 - beta1^t) / (sqrt(v) + eps) for AdamW. For the account of the real step only",
+    "(1 - beta1^t) / (sqrt(v) + eps) for AdamW. Columns of rows that did not push are 0. For the account of the real step only",
     "fixed_products": "float64 [R + 1]: <g_j, gamma_fix>, and |gamma_fix|^2 last",
     "history": "float64 [R]: change of each row's text by what the optimizer remembered, and by weight decay in `decay`",
     "decay": "float64 [R]",

@@ -25,12 +25,13 @@ def replay_traced(
     *,
     group: int | None = None,
     influence: bool = False,
+    tokens: bool = False,
     why: str = "asked for (toishi replay --trace)",
     on_step: Callable[[int], None] = lambda step: None,
 ) -> tuple[ReplayReport, Trace | None]:
     """Replays the plan's step and traces it, with SFT beside GRPO on `group` (None: the one whose rewards differ most).
 
-    influence  also measures who moved what
+    influence  also measures who moved what; with `tokens`, each answer's share token by token
     The trace is written into the run folder. It is None, and nothing is written, when the replay does not agree with the
     record: then it would be the trace of another step.
     Raises ConfigError when `group` taught nothing in the step's first update, and for a run that trains a score.
@@ -52,6 +53,7 @@ def replay_traced(
             contrast=True,
             group=group,
             influence=(lambda *found: measured.append(found)) if influence else None,
+            tokens=tokens,
         )
         updates, trace = traced_updates(learner, groups, step, request)
         traces.append(trace)

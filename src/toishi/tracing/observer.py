@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
@@ -18,11 +20,13 @@ class StepObserver(MatrixObserver):
 
     probs   place -> probability of every token (V,), under the weights before the step
     checks  group -> its token weights against autograd
+
+    after_first  is called after the first update, with its gradients and the optimizer's state still there
     """
 
-    def __init__(self, learner: Learner) -> None:
+    def __init__(self, learner: Learner, after_first: Callable[[StepObserver], None] | None = None) -> None:
         super().__init__(learner.policy, learner.optimizer)
-        self.settings = learner.settings
+        self.settings, self.after_first = learner.settings, after_first
         self.probs: dict[Place, Tensor] = {}
         self.checks: dict[int, WeightCheck] = {}
         self._largest: dict[int, float] = {}
@@ -33,6 +37,12 @@ class StepObserver(MatrixObserver):
         if index == 0:
             self._check(seen)
             self._keep(seen)
+
+    def after(self, index: int) -> None:
+        """Compares with the copy, and calls `after_first`."""
+        super().after(index)
+        if index == 0 and self.after_first is not None:
+            self.after_first(self)
 
     def _check(self, seen: SeenRow) -> None:
         compared = zip(

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -27,7 +28,7 @@ from toishi.tracing.observer import StepObserver
 from toishi.tracing.probing import Place
 from toishi.tracing.watched import Watched, sampled, unsampled
 from toishi.types import Group, Prompt, Rollout, Update
-from toishi.update import update_policy
+from toishi.update import groups_of_update, update_policy
 
 TOP = 5
 Clock = Callable[[str], AbstractContextManager[None]]
@@ -42,6 +43,7 @@ class TraceRequest:
     other     a prompt outside the step to be watched as well
     contrast  whether SFT is put beside GRPO, on `group` (None: the group whose rewards differ most)
     influence  who moved what is measured as well, and handed to this
+    tokens     with `influence`: each answer's share of the push is told token by token
     """
 
     why: str
@@ -50,6 +52,7 @@ class TraceRequest:
     contrast: bool = False
     group: int | None = None
     influence: Callable[[Influence, Arrays], object] | None = None
+    tokens: bool = False
 
 
 def _no_clock(name: str) -> AbstractContextManager[None]:
@@ -60,13 +63,16 @@ def traced_updates(
     learner: Learner, groups: Sequence[Group], step: int, request: TraceRequest, clock: Clock = _no_clock
 ) -> tuple[tuple[Update, ...], Trace]:
     """The step's updates, and its trace. The weights end where `update_policy` alone would have left them, bit for bit."""
-    observer = StepObserver(learner)
+    with clock("trace"):
+        watched = sampled(groups) + unsampled(learner, groups, request.sampling, request.other)
+    several = request.influence is not None and learner.settings.train.num_updates > 1 and not _is_moved_by_a_critic(learner)
+    observer = StepObserver(learner, partial(_first_of_several, learner, groups, watched, request) if several else None)
     with clock("update"):
         updates = update_policy(
             learner.policy, learner.optimizer, groups, learner.settings, step=step, observer=observer, critic=learner.critic
         )
     with clock("trace"):
-        trace = _trace(learner, groups, step, request, updates, observer)
+        trace = _trace(learner, groups, step, request, watched, updates, observer)
     return updates, trace
 
 
@@ -75,22 +81,22 @@ def _trace(
     groups: Sequence[Group],
     step: int,
     request: TraceRequest,
+    watched: Sequence[Watched],
     updates: Sequence[Update],
     observer: StepObserver,
 ) -> Trace:
     policy = learner.policy
     first = observer.first or {name: master.detach() for name, master in policy.masters.items()}
-    if request.influence is None:
+    if request.influence is None or len(updates) > 1:
         policy.zero_grad()
     wanted, notes = chosen_positions(groups, updates[0]), []
     teaching = _teaching_group(groups, updates[0], request.group) if observer.checks else None
+    planned = plan(watched, updates if observer.checks else ())  # nothing was seen while a critic learns alone
     with policy.with_weights({name: master.to(policy.compute_dtype) for name, master in first.items()}):
-        watched = sampled(groups) + unsampled(learner, groups, request.sampling, request.other)
-        planned = plan(watched, updates if observer.checks else ())  # nothing was seen while a critic learns alone
         earlier = before(learner, planned, list(wanted), updates[0], observer.probs)
     later = after(learner, planned, list(wanted))
     if request.influence is not None:
-        notes += _influence(learner, groups, watched, updates, observer, (earlier, later), request.influence)
+        notes += _influence(learner, groups, watched, request, updates, observer, (earlier, later))
         policy.zero_grad()
     beside: Contrast | None = None
     if request.contrast and teaching is not None:
@@ -117,28 +123,63 @@ def _trace(
     )
 
 
+def _is_moved_by_a_critic(learner: Learner) -> bool:
+    """Whether the policy's weights are a critic's trunk as well."""
+    return learner.critic is not None and not learner.critic.owns_trunk
+
+
 def _influence(
     learner: Learner,
     groups: Sequence[Group],
     watched: Sequence[Watched],
+    request: TraceRequest,
     updates: Sequence[Update],
     observer: StepObserver,
     sides: tuple[Measured, Measured],
-    hand_over: Callable[[Influence, Arrays], object],
 ) -> list[str]:
-    """Measures who moved what and hands it over; why not, where it cannot be said."""
-    if len(updates) > 1:
-        return [f"who moved what is told of a step with one optimizer update; this one has {len(updates)}"]
-    if learner.critic is not None and not learner.critic.owns_trunk:
+    """Hands over who moved what in a single update; what there is to note of it."""
+    if _is_moved_by_a_critic(learner):
         return [
             "who moved what is not told: the critic's loss moved the shared weights as well, and it is no push of an answer"
         ]
     if observer.first is None:
         return ["no weight was asked to move, so there is nothing to tell of who moved what"]
-    before, after = ({item.rollout.id: side.logprobs(item.rollout.id) for item in watched} for side in sides)
-    scene = Scene(learner, groups, watched, observer.first, observer.totals[0], before, after)
-    hand_over(*measure(scene))
+    if len(updates) > 1:
+        return [
+            f"who moved what is told of the first of the step's {len(updates)} optimizer updates: the others start from "
+            "weights that those before them made, which the trace does not keep"
+        ]
+    _hand_over(learner, groups, watched, request, observer, sides)
     return []
+
+
+def _first_of_several(
+    learner: Learner, groups: Sequence[Group], watched: Sequence[Watched], request: TraceRequest, observer: StepObserver
+) -> None:
+    """Measures both sides of the step's first update, while they are there, and hands over who moved what in it."""
+    assert observer.first is not None
+    policy, planned = learner.policy, plan(watched, ())
+    before_it = {name: master.to(policy.compute_dtype) for name, master in observer.first.items()}
+    later = after(learner, planned, [])
+    with policy.with_weights(before_it):
+        earlier = after(learner, planned, [])
+    learned = groups_of_update(groups, 0, learner.settings, groups[0].rollouts[0].id.step)
+    _hand_over(learner, learned, watched, request, observer, (earlier, later))
+
+
+def _hand_over(
+    learner: Learner,
+    groups: Sequence[Group],
+    watched: Sequence[Watched],
+    request: TraceRequest,
+    observer: StepObserver,
+    sides: tuple[Measured, Measured],
+) -> None:
+    assert observer.first is not None
+    assert request.influence is not None
+    before, after = ({item.rollout.id: side.logprobs(item.rollout.id) for item in watched} for side in sides)
+    scene = Scene(learner, groups, watched, observer.first, observer.totals[0], before, after, tokens=request.tokens)
+    request.influence(*measure(scene))
 
 
 def _reference(watched: Sequence[Watched], group: Group) -> Rollout | None:

@@ -11,12 +11,14 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from toishi.engines.base import Request, Sampling
 from toishi.record.trace import TextKind, TracedText
-from toishi.session import Learner
 from toishi.types import Completion, Group, Prompt, Rollout, RolloutId
+
+if TYPE_CHECKING:
+    from toishi.session import Learner
 
 _BEYOND = 1 << 20
 

@@ -149,6 +149,28 @@ def test_explain_makes_it_where_it_is_not_on_record(tiny: Path, tmp_path: Path) 
     assert read_influence(run.folder, 1).step == 1
 
 
+def test_the_tokens_of_an_answer_are_made_where_they_are_not_on_record(moved: Run, tiny: Path, tmp_path: Path) -> None:
+    run = make(tiny, tmp_path / "run", **QUIET)
+    for _ in range(2):  # the second time they are read
+        command = ["explain", str(run.folder), "--step", "1", "--group", "0", "--member", "0", "--tokens"]
+        done = CliRunner().invoke(app, command)
+        assert done.exit_code == 0, done.output
+        assert "#0: which of its tokens carried its share" in " ".join(done.stdout.split())
+        assert "its heaviest tokens" in done.stdout
+    assert read_influence(run.folder, 1).has_tokens
+    for text in read_influence(run.folder, 1).texts:
+        assert math.fsum(text.tokens) == pytest.approx(text.share, abs=1e-4)
+    assert not read_influence(moved.folder, 1).has_tokens
+    refused = CliRunner().invoke(app, ["explain", str(run.folder), "--tokens"])
+    assert refused.exit_code == 2
+
+
+def test_the_first_of_several_updates_is_called_so(moved: Run) -> None:
+    texts = [block.text for block in section_of(moved, num_updates=3).blocks if isinstance(block, Paragraph)]
+    assert any("first of the step's 3 optimizer updates" in text for text in texts)
+    assert not any("optimizer updates" in block.text for block in section_of(moved).blocks if isinstance(block, Paragraph))
+
+
 def test_changed_files_are_refused(moved: Run, tmp_path: Path) -> None:
     folder = trace_folder(moved.folder, 1)
     for name in ("influence.json", "influence.safetensors"):

@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from toishi.explanation.page.blocks import Column, Folded, Line, Page, Paragraph, Section, Table, Verdict
+from toishi.explanation.page.marked import marked
 from toishi.explanation.page.markup import code, literal, pieces
-from toishi.explanation.page.render_html import html_page, marked
+from toishi.explanation.page.render_html import html_page
 from toishi.explanation.page.render_terminal import render
 
 anything = st.text(alphabet=st.sampled_from("ab`*\\ <&\n"), min_size=1, max_size=12)

@@ -26,6 +26,9 @@ def influence_link(folder: str, step: int, group: int) -> InfluenceLink | None:
     everywhere = math.fsum(text.share for text in found.texts) + found.fixed_share
     return InfluenceLink(
         refused=found.refused,
+        divides=found.optimizer.beta2 > 0,
+        update=found.update,
+        num_updates=found.num_updates,
         trust=found.trust,
         precision=found.precision,
         explained=1 - found.gap,

@@ -42,6 +42,8 @@ class InfluenceLink:
 
     refused      why there is no account; empty when there is one
     explained    share of the measured changes of all texts that is first order: 1 - gap
+    divides      whether the optimizer divides every weight's push by that weight's usual size (AdamW)
+    update, num_updates  which of the step's optimizer updates this is, from 0, and how many it made
     members      the group's answers by advantage, best first: the order of `cosines`
     cosines      of the gradients of the group's answers with one another
     effects      by layer and kind of matrix; they add up to 1. Empty when the step did nothing for what it pushed
@@ -51,6 +53,9 @@ class InfluenceLink:
     """
 
     refused: str
+    divides: bool
+    update: int
+    num_updates: int
     trust: str
     precision: str
     explained: float

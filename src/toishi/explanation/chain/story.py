@@ -6,7 +6,9 @@ from toishi import __version__
 from toishi.explanation.chain import story_change, story_effect, story_influence, story_scores, story_sft, story_weights
 from toishi.explanation.chain.headlines import advantage_of, effect_of, weights_of
 from toishi.explanation.chain.model import LINKS, AnswerEffect, Chain, Check
+from toishi.explanation.chain.model_whatif import WhatIfs
 from toishi.explanation.chain.story_parts import answer_cell, effect_tone, followed, verdict_text
+from toishi.explanation.chain.story_whatif import whatif
 from toishi.explanation.chain.story_words import words
 from toishi.explanation.chain.voice import Voice, one_line
 from toishi.explanation.page.blocks import Block, Folded, Line, Page, Paragraph, Section, Table, Verdict
@@ -27,9 +29,11 @@ LINK_SECTIONS = (
 )
 
 
-def page(chain: Chain, language: str = "en", rows: int = HTML_ROWS) -> Page:
-    """The chain told in one language; `rows` is the most that a table of tokens shows.
+def page(chain: Chain, language: str = "en", rows: int = HTML_ROWS, asked: WhatIfs | None = None) -> Page:
+    """The chain told in one language.
 
+    rows   the most that a table of tokens shows
+    asked  what-ifs for a section in which a reader moves a score
     Raises ConfigError for a language without a catalogue.
     """
     voice = Voice.of(language)
@@ -38,11 +42,9 @@ def page(chain: Chain, language: str = "en", rows: int = HTML_ROWS) -> Page:
         for name, section in zip(LINKS, LINK_SECTIONS, strict=True)
     )
     links = [section for section in found if section is not None]
-    moved = story_influence.influence(chain, voice)
-    if moved is not None:
-        links.insert(
-            1 + max((place for place, link in enumerate(links) if link.key == "effect"), default=-2 + len(links)), moved
-        )
+    moved = (story_influence.influence(chain, voice), None if asked is None else whatif(chain, asked, voice))
+    after = 1 + max((place for place, link in enumerate(links) if link.key == "effect"), default=-2 + len(links))
+    links[after:after] = [section for section in moved if section is not None]
     sections = [overview(chain, voice), *links, checks(chain, voice)]
     who = f"#{chain.member}" if chain.member is not None else voice.say("all_answers")
     return Page(

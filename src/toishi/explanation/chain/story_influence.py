@@ -12,15 +12,30 @@ from collections.abc import Callable, Mapping, Sequence
 
 from toishi.explanation.chain.model import Chain
 from toishi.explanation.chain.model_influence import InfluenceLink, MatrixEffect, MovedText, Pull
-from toishi.explanation.chain.voice import Voice, tone
-from toishi.explanation.page.blocks import Block, Folded, Heat, Line, Paragraph, Section, Signed, Table, Verdict
+from toishi.explanation.chain.voice import Voice, tone, visible
+from toishi.explanation.page.blocks import (
+    Block,
+    Folded,
+    Heat,
+    Line,
+    Paragraph,
+    Section,
+    Signed,
+    Table,
+    Token,
+    Tokens,
+    Verdict,
+)
 from toishi.explanation.page.markup import code, literal
 from toishi.record.influence import TextInfluence
 
 ADDS_UP = 1e-9
 NAMED = 4
 """So many pulls of others are named one by one."""
+HEAVIEST = 5
+"""So many tokens are shown with their shares."""
 MOST = 0.5
+_EQUAL = 1e-6
 MUCH_ROUNDING = 0.25
 """Share of the changes beyond which rounding is named as a cause."""
 
@@ -35,8 +50,11 @@ def influence(chain: Chain, voice: Voice) -> Section | None:
     if link.refused:
         text = voice.say("influence.refused", why=literal(link.refused))
         return Section("influence", title, voice.say("influence.headline_refused"), (Paragraph(text), _numbers(link, voice)))
-    blocks: list[Block] = [what, *map(Paragraph, _trust(link, voice)), _shares(link, voice), _table(link, voice)]
+    blocks: list[Block] = [what, *map(Paragraph, _trust(link, voice)), _shares(link, voice)]
+    blocks += [*_tokens(chain, link, voice), _table(link, voice)]
     blocks += [Paragraph(text) for text in _disagreements(link, voice)]
+    if link.divides:
+        blocks.append(Paragraph(voice.say("influence.divides")))
     shown = _shown(chain, link)
     if shown is not None:
         blocks.append(_waterfall(link, shown, voice))
@@ -54,12 +72,13 @@ def _headline(link: InfluenceLink, voice: Voice) -> str:
     mine = sum(max(0.0, text.share) for text in answers)
     if mine <= 0:
         return voice.say("influence.headline_none")
-    named, share = [], 0.0
+    named, share, last = [], 0.0, 0.0
     for text in sorted(answers, key=lambda text: -text.share):
+        if share >= MOST * mine and text.share < last:
+            break
         named.append(text.member)
         share += text.share
-        if share >= MOST * mine:
-            break
+        last = text.share * (1 - _EQUAL)  # an answer that did as much as the last one is named with it
     numbers = voice.members(member for member in named if member is not None)
     return voice.say("influence.headline", answers=numbers, share=voice.percent(share))
 
@@ -71,7 +90,8 @@ def _trust(link: InfluenceLink, voice: Voice) -> list[str]:
         "largest": voice.number(link.largest),
         "bend": voice.signed(link.bend),
     }
-    texts = [voice.say(f"influence.trust_{link.trust}", **values)]
+    texts = [voice.say("influence.first_of_several", count=link.num_updates)] if link.num_updates > 1 else []
+    texts.append(voice.say(f"influence.trust_{link.trust}", **values))
     rounded = sum(abs(moved.text.rounding) for moved in link.moved)
     if rounded > MUCH_ROUNDING * sum(abs(moved.text.measured) for moved in link.moved):
         texts.append(voice.say("influence.rounding_most", precision=link.precision))
@@ -97,6 +117,25 @@ def _shares(link: InfluenceLink, voice: Voice) -> Signed:
 
 def _share(share: float, voice: Voice) -> str:
     return f"−{voice.percent(-share)}" if share < 0 else voice.percent(share)
+
+
+def _tokens(chain: Chain, link: InfluenceLink, voice: Voice) -> list[Block]:
+    """The followed answer's share, token by token, where it was measured."""
+    answers = () if chain.effect is None else chain.effect.answers
+    pieces = next((answer.tokens for answer in answers if answer.kind == "rollout" and answer.member == chain.member), ())
+    found = next((moved for moved in link.moved if moved.text.kind == "rollout" and moved.text.member == chain.member), None)
+    if found is None or not found.text.tokens or not pieces:
+        return []
+    shares = found.text.tokens
+    largest = max(map(abs, shares)) or 1.0
+    items = [
+        Token(visible(piece.text), share / largest, voice.say("influence.token", share=_share(share, voice)))
+        for piece, share in zip(pieces, shares, strict=True)
+    ]
+    caption = voice.say("influence.tokens", answer=_name(found, voice), share=_share(found.text.share, voice))
+    heaviest = sorted(zip(pieces, shares, strict=True), key=lambda each: -abs(each[1]))[:HEAVIEST]
+    named = tuple((visible(piece.text), share, _share(share, voice)) for piece, share in heaviest)
+    return [Tokens(caption, tuple(items)), Signed(voice.say("influence.heaviest"), named)]
 
 
 _CAUSES: Mapping[str, Callable[[TextInfluence], float]] = {
@@ -216,7 +255,8 @@ def _by_reward(link: InfluenceLink, voice: Voice) -> list[Block]:
 def _heat(link: InfluenceLink, voice: Voice) -> Heat:
     names = tuple(f"#{member}" for member in link.members)
     texts = tuple(tuple(Voice(voice.say, 2).number(round(value, 2)) for value in row) for row in link.cosines)
-    return Heat(voice.say("influence.heat"), names, names, link.cosines, texts)
+    caption = voice.say("influence.heat") + (voice.say("influence.heat_divided") if link.divides else "")
+    return Heat(caption, names, names, link.cosines, texts)
 
 
 def _where(link: InfluenceLink, voice: Voice) -> list[Block]:

@@ -156,7 +156,7 @@ class Voice:
 
 TEXT_COLUMNS = {
     *("number", "answer", "token", "reward_name", "status", "reason", "sum", "clip", "layer", "matrix", "link", "how", "moved"),
-    *("worst", "verdict", "who", "start", "members", "term", "meaning"),
+    *("worst", "verdict", "who", "start", "members", "term", "meaning", "way"),
 }
 
 

@@ -1,4 +1,4 @@
-"""The page as one HTML file: no script, no network, nothing beside it.
+"""The page as one HTML file: no network, nothing beside it; a script only where something can be looked up.
 
 Decisions:
 1. Bars are inline SVG with a text equivalent; colour never carries a meaning alone.
@@ -22,6 +22,7 @@ from toishi.explanation.page.blocks import (
     Formula,
     Heat,
     Line,
+    Lookup,
     Page,
     Paragraph,
     Section,
@@ -30,15 +31,17 @@ from toishi.explanation.page.blocks import (
     Token,
     Tokens,
     Verdict,
+    unfolded,
 )
-from toishi.explanation.page.markup import chance, pieces
+from toishi.explanation.page.marked import marked, plain
+from toishi.explanation.page.markup import chance
+from toishi.explanation.page.render_lookup import SCRIPT, lookup
 
 STYLE = Path(__file__).parent / "page.css"
 WIDTH, LABEL, NUMBERS = 480, 130, 80
 ROW, THICK = 46, 15
 NARROW = 34
 """Characters that fit into a line of a table on a telephone."""
-TAGS = {"code": "code", "bold": "strong"}
 
 
 def html_page(page: Page) -> str:
@@ -62,18 +65,15 @@ def html_page(page: Page) -> str:
 <nav aria-label="{escape(page.contents)}"><h2>{escape(page.contents)}</h2><ol>{links}</ol></nav>
 {sections.split("</section>", 1)[1]}
 <footer><p>{marked(page.footer)}</p></footer>
-</main>
+</main>{_script(page)}
 </body>
 </html>
 """
 
 
-def marked(text: str) -> str:
-    """
-    >>> marked("`<end>` is **not** 1 > 0")
-    '<code>&lt;end&gt;</code> is <strong>not</strong> 1 &gt; 0'
-    """
-    return "".join(f"<{TAGS[mark]}>{escape(piece)}</{TAGS[mark]}>" if mark else escape(piece) for mark, piece in pieces(text))
+def _script(page: Page) -> str:
+    looks_up = any(isinstance(block, Lookup) for section in page.sections for block in unfolded(section.blocks))
+    return f"\n<script>\n{SCRIPT.read_text(encoding='utf-8')}</script>" if looks_up else ""
 
 
 def _section(number: int, section: Section, page: Page) -> str:
@@ -97,7 +97,7 @@ def _table(block: Table, page: Page) -> str:
     kinds = [' class="n"' if column.numeric else "" for column in block.columns]
     titles = zip(block.columns, kinds, strict=True)
     head = "".join(f'<th scope="col"{kind}>{marked(column.title)}</th>' for column, kind in titles)
-    kinds = [f'{kind} data-title="{escape(_plain(column.title))}"' for column, kind in zip(block.columns, kinds, strict=True)]
+    kinds = [f'{kind} data-title="{escape(plain(column.title))}"' for column, kind in zip(block.columns, kinds, strict=True)]
     body = "\n".join(_line(line, kinds) for line in block.lines)
     wide = ' class="wide"' if _is_wide(block) else ""
     head = f"<thead><tr>{head}</tr></thead>"
@@ -108,7 +108,7 @@ def _is_wide(block: Table) -> bool:
     """Whether its lines would not fit on a telephone; text wraps, numbers do not."""
     needed = 0
     for index, column in enumerate(block.columns):
-        pieces_of = [_plain(line.cells[index]) for line in block.lines]
+        pieces_of = [plain(line.cells[index]) for line in block.lines]
         words = [piece for text in (*pieces_of, column.title) for piece in ([text] if column.numeric else text.split())]
         longest = max((cell_len(word) for word in words), default=0)
         needed += min(longest, 14) + 1
@@ -123,10 +123,6 @@ def _line(line: Line, kinds: list[str]) -> str:
 
 def _cell(text: str) -> str:
     return f"<div>{marked(text)}</div>" if text else ""
-
-
-def _plain(text: str) -> str:
-    return "".join(piece for _, piece in pieces(text))
 
 
 def _folded(block: Folded, page: Page) -> str:
@@ -223,6 +219,7 @@ _DRAW: Mapping[type[Block], Callable[[Any, Page], str]] = {
     Signed: _signed,
     Heat: _heat,
     Tokens: _tokens,
+    Lookup: lambda block, page: lookup(block),
     Verdict: _verdict,
     Folded: _folded,
 }

@@ -17,6 +17,8 @@ from toishi.explanation.page.blocks import (
     Folded,
     Formula,
     Heat,
+    Line,
+    Lookup,
     Page,
     Paragraph,
     Section,
@@ -25,7 +27,7 @@ from toishi.explanation.page.blocks import (
     Tokens,
     Verdict,
 )
-from toishi.explanation.page.markup import chance, pieces
+from toishi.explanation.page.markup import chance, code, literal, pieces
 
 TONES = {"": "", "up": "green", "down": "red", "against": "yellow", "held": "dim", "total": "bold"}
 BAR_WIDTH = 40
@@ -126,6 +128,20 @@ def _tokens(block: Tokens, console: Console) -> None:
     console.print(Padding(Text.assemble(*parts), (0, 0, 0, 2)), highlight=False)
 
 
+def _lookup(block: Lookup, console: Console) -> None:
+    """Its first case, and the command for all others."""
+    case = block.first
+    for text in case.said:
+        console.print(Text(text))
+    varied = [varies for _, varies in block.columns]
+    lines = (
+        Line(tuple(literal(cell) if varies else cell for cell, varies in zip(cells, varied, strict=True)), tone)
+        for cells, tone in zip(block.whole_lines(case), case.tones, strict=True)
+    )
+    _table(Table(tuple(column for column, _ in block.columns), tuple(lines), block.caption), console)
+    console.print(styled(f"{block.words.command} {code(case.option.join(block.command))}"), highlight=False)
+
+
 def _verdict(block: Verdict, console: Console) -> None:
     console.print(styled(f"{'✓' if block.ok else '✗'} {block.text}", "green" if block.ok else "bold red"), highlight=False)
     if block.detail:
@@ -154,6 +170,7 @@ _DRAW: Mapping[type[Block], Callable[[Any, Console], None]] = {
     Signed: _signed,
     Heat: _heat,
     Tokens: _tokens,
+    Lookup: _lookup,
     Verdict: _verdict,
     Folded: _folded,
 }

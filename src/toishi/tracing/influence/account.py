@@ -7,7 +7,8 @@ Decisions:
 2. The real change of the weights that the model computes with is what texts are moved by. Where it is not the intended one,
    `rounding` says how much. Rounding can take a step away, and it can blow it up: a weight that lies on the border between two
    16-bit numbers, as a tenth of a dequantised model's weights do, goes a whole such number far for the smallest step.
-3. Only a step's single update is explained: with several, ratios differ from 1 and the weights between them are gone.
+3. Of a step with several updates the first is explained: there ratios are 1, and advantages alone say what pushes. Later ones
+   start from weights that those before them made.
 """
 
 from __future__ import annotations
@@ -15,30 +16,36 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import torch
 from torch import Tensor
 
 from toishi.ops import influence as maths
-from toishi.ops.influence_bounds import advantage_parts, gap, trust
-from toishi.record.influence import Arrays, Influence, OptimizerNumbers, RewardShare, TextInfluence
+from toishi.ops.influence_bounds import gap, trust
+from toishi.record.influence import Arrays, Influence, TextInfluence
 from toishi.record.trace import UpdateTotals
 from toishi.session import Learner
+from toishi.tracing.influence.batches import make_batches
+from toishi.tracing.influence.by_reward import reward_parts, shares_by_reward
 from toishi.tracing.influence.contract import Step, Sums, Weight, contract
 from toishi.tracing.influence.coordinates import SEED, Coordinates
+from toishi.tracing.influence.factors import NotApartError
 from toishi.tracing.influence.layers import Uses, backward_by_layer
 from toishi.tracing.influence.rows import Rows, Source, make_rows
+from toishi.tracing.influence.tokens import token_slopes
+from toishi.tracing.influence.whole import optimizer_numbers, refusal
 from toishi.tracing.watched import Watched
-from toishi.types import Group, Rollout, RolloutId
-
-LEAST_SURVIVED, MOST_SURVIVED = 0.5, 2.0
-LARGEST_SUM_ERROR = 0.25
-REST = "rest"
+from toishi.types import Group, RolloutId
 
 
 @dataclass(frozen=True)
 class Scene:
-    """The update as it was seen: who was watched, the masters before it, and every text's log-probs before and after."""
+    """The update as it was seen, a step's first: who was watched, the masters before it, every text's log-probs on both sides.
+
+    groups   those that the update learned from
+    tokens   whether each answer's share is told token by token
+    """
 
     learner: Learner
     groups: Sequence[Group]
@@ -47,6 +54,12 @@ class Scene:
     totals: UpdateTotals
     before: Mapping[RolloutId, Sequence[float]]
     after: Mapping[RolloutId, Sequence[float]]
+    tokens: bool = False
+
+    @property
+    def weights_before(self) -> dict[str, Tensor]:
+        """As the model computes with them."""
+        return {name: master.to(self.learner.policy.compute_dtype) for name, master in self.first.items()}
 
     def measured(self, rollout: RolloutId) -> float:
         return math.fsum(self.after[rollout]) - math.fsum(self.before[rollout])
@@ -57,16 +70,24 @@ def measure(scene: Scene) -> tuple[Influence, Arrays]:
     learner, policy = scene.learner, scene.learner.policy
     rows = make_rows(scene.watched, scene.groups, learner.settings, scene.before)
     coordinates = Coordinates.draw(policy.masters)
+    try:
+        sums = _sums(scene, rows, coordinates, side_by_side=True)
+    except NotApartError:
+        sums = _sums(scene, rows, coordinates, side_by_side=False)
+    slopes = _token_slopes(scene, rows) if scene.tokens else {}
+    return _Account(scene, rows, sums, coordinates, slopes).both()
+
+
+def _sums(scene: Scene, rows: Rows, coordinates: Coordinates, *, side_by_side: bool) -> Sums:
+    learner, policy = scene.learner, scene.learner.policy
     dtype = next(iter(policy.masters.values())).dtype
     sums = Sums.zeros(rows.num_rows, len(coordinates.positions_I), dtype)
     step = Step(
-        rows=[one.row for one in rows.passes],
         coefficients_R=_coefficients(rows),
         options=learner.optimizer.param_groups[0],
         clip_factor=scene.totals.clip_factor,
         coordinates=coordinates,
     )
-
     after = {name: master.detach() for name, master in policy.masters.items()}  # the masters themselves are about to step back
 
     def finished(name: str, uses: Uses) -> None:
@@ -75,9 +96,23 @@ def measure(scene: Scene) -> tuple[Influence, Arrays]:
         weight = Weight(name, scene.first[name], after[name], master.grad, state, policy.compute_dtype)
         contract(weight, uses, step, sums)
 
-    with policy.with_weights({name: master.to(policy.compute_dtype) for name, master in scene.first.items()}):
-        backward_by_layer(policy.module, rows.passes, finished)
-    return _Account(scene, rows, sums, coordinates).both()
+    batches = make_batches(rows, learner.settings.token_budget, policy.device, side_by_side=side_by_side)
+    with policy.with_weights(scene.weights_before):
+        backward_by_layer(policy.module, batches, finished)
+    return sums
+
+
+def _token_slopes(scene: Scene, rows: Rows) -> Mapping[int, Sequence[float]]:
+    """Row of an answer's push -> <∇ log p_t, gamma> of its tokens with loss, gamma before clipping."""
+    policy = scene.learner.policy
+    ascent = {
+        name: torch.zeros_like(master) if master.grad is None else master.grad / -scene.totals.clip_factor
+        for name, master in policy.masters.items()
+    }
+    wanted = sorted({source.row for source in rows.sources.values()})
+    with policy.with_weights(scene.weights_before):
+        found = token_slopes(policy.module, [rows.passes[row] for row in wanted], ascent)
+    return dict(zip(wanted, found, strict=True))
 
 
 def _coefficients(rows: Rows) -> Tensor:
@@ -95,6 +130,7 @@ class _Account:
     rows: Rows
     sums: Sums
     coordinates: Coordinates
+    slopes: Mapping[int, Sequence[float]]
 
     def both(self) -> tuple[Influence, Arrays]:
         scene, sums, rows = self.scene, self.sums, self.rows
@@ -114,8 +150,9 @@ class _Account:
         influence = Influence(
             step=scene.groups[0].rollouts[0].id.step,
             update=0,
+            num_updates=scene.learner.settings.train.num_updates,
             precision=str(scene.learner.policy.compute_dtype).removeprefix("torch."),
-            optimizer=_optimizer(scene.learner),
+            optimizer=optimizer_numbers(scene.learner),
             gradient_norm=scene.totals.gradient_norm,
             norm_from_products=maths.direction_norm(products_BB, c_B, fix_R[places], fix_fix),
             clip_factor=scene.totals.clip_factor,
@@ -127,7 +164,7 @@ class _Account:
             gap=gap(measured_T, torch.tensor([text.linear for text in texts], dtype=torch.float64)),
             largest=largest,
             trust=trust(largest),
-            refused=_refused(survived, sum_error),
+            refused=refusal(survived, sum_error),
             num_coordinates=self.coordinates.total,
             num_sampled=len(self.coordinates.positions_I),
             complete=self.coordinates.complete,
@@ -169,7 +206,8 @@ class _Account:
                 weight=0.0 if source is None else source.weight,
                 coefficient=0.0 if source is None else source.weight * advantage,
                 share=share.get(id_, 0.0),
-                parts=_shares_by_reward(parts.get(id_, {}), source, self._lift(source)),
+                parts=shares_by_reward(parts.get(id_, {}), source, self._lift(source)),
+                tokens=self._tokens(source),
                 measured=measured,
                 own=own,
                 others=others,
@@ -180,13 +218,26 @@ class _Account:
                 rest=measured - linear,
             )
 
+    @cached_property
+    def _gamma(self) -> tuple[Tensor, float]:
+        """<g_j, gamma> of every row, and |gamma|²."""
+        coefficients_R = _coefficients(self.rows)
+        gamma_R = self.sums.products_RR @ coefficients_R
+        return gamma_R, float(coefficients_R @ gamma_R)
+
     def _lift(self, source: Source | None) -> float:
         """What a unit of advantage is worth in shares: w <g_i, gamma> / |gamma|²."""
-        if source is None:
-            return 0.0
-        gamma_R = self.sums.products_RR @ _coefficients(self.rows)
-        whole = float(_coefficients(self.rows) @ gamma_R)
-        return source.weight * float(gamma_R[source.row]) / whole if whole > 0 else 0.0
+        gamma_R, whole = self._gamma
+        return 0.0 if source is None or whole <= 0 else source.weight * float(gamma_R[source.row]) / whole
+
+    def _tokens(self, source: Source | None) -> tuple[float, ...]:
+        """The answer's share by token."""
+        if source is None or source.row not in self.slopes or self._gamma[1] <= 0:
+            return ()
+        one = self.rows.passes[source.row]
+        found = dict(zip(one.places, self.slopes[source.row], strict=True))
+        lift = source.weight * source.advantage / self._gamma[1]
+        return tuple(lift * push * found.get(place, 0.0) for place, push in enumerate(one.pushes))
 
     def _arrays(self, linear_R: Tensor, texts: Sequence[TextInfluence]) -> Arrays:
         sums, fixed = self.sums, self.rows.fixed
@@ -216,72 +267,3 @@ class _Account:
             "square": sums.square_I.float(),
         }
         return {name: value.contiguous().numpy() for name, value in tensors.items()}
-
-
-def _refused(survived: float | None, sum_error: float) -> str:
-    if survived is None:
-        return "the update asked for no change"
-    if sum_error > LARGEST_SUM_ERROR:
-        return (
-            f"the gradients of the texts do not add up to the update's gradient (off by {sum_error:.1%}): this model computes "
-            "a text on its own otherwise than the update did"
-        )
-    if survived < LEAST_SURVIVED:
-        return (
-            f"only {survived:.0%} of the intended step is in the stored weights: the rest was lost in rounding, so what moved "
-            "is chance. Raise optimizer.lr, or set model.dtype=float32"
-        )
-    if survived > MOST_SURVIVED:
-        return (
-            f"the weights that the model computes with went {survived:.1f} times as far along the step as intended: they are "
-            "rounded, and many lay on the border between two numbers, so what moved is mostly rounding. Raise optimizer.lr, or "
-            "set model.dtype=float32"
-        )
-    return ""
-
-
-def _optimizer(learner: Learner) -> OptimizerNumbers:
-    options, optimizer = learner.optimizer.param_groups[0], learner.optimizer
-    adam = "betas" in options
-    counts = [float(state["step"]) for state in optimizer.state.values() if "step" in state]
-    return OptimizerNumbers(
-        name=type(optimizer).__name__.lower(),
-        lr=float(options["lr"]),
-        weight_decay=float(options["weight_decay"]),
-        max_grad_norm=learner.settings.optimizer.max_grad_norm,
-        beta1=options["betas"][0] if adam else 0.0,
-        beta2=options["betas"][1] if adam else 0.0,
-        eps=options["eps"] if adam else 0.0,
-        count=int(max(counts, default=0.0)),
-        momentum=float(options.get("momentum", 0.0)),
-    )
-
-
-def reward_parts(group: Group, sources: Mapping[RolloutId, Source]) -> dict[RolloutId, dict[str, float]]:
-    """Each answer's advantage by reward (see `ops.influence_bounds.advantage_parts`); `rest` is what the rule leaves over."""
-    members = [rollout for rollout in group.rollouts if rollout.id in sources and rollout.reward is not None]
-    names = list(dict.fromkeys(score.reward for rollout in members for score in rollout.scores))
-    if not names or any(isinstance(rollout.advantage, tuple) for rollout in members):
-        return {}
-    parts_GK = torch.tensor([[_earned(rollout, name) for name in names] for rollout in members], dtype=torch.float64)
-    advantages_G = torch.tensor([sources[rollout.id].advantage for rollout in members], dtype=torch.float64)
-    split_GK, left_G = advantage_parts(parts_GK, advantages_G)
-    return {
-        rollout.id: dict(zip([*names, REST], [*split, left], strict=True))
-        for rollout, split, left in zip(members, split_GK.tolist(), left_G.tolist(), strict=True)
-    }
-
-
-def _earned(rollout: Rollout, name: str) -> float:
-    return math.fsum(score.contribution or 0.0 for score in rollout.scores if score.reward == name)
-
-
-def _shares_by_reward(parts: Mapping[str, float], source: Source | None, lift: float) -> tuple[RewardShare, ...]:
-    if source is None:
-        return ()
-    least = 1e-9 * max(1.0, abs(source.advantage))
-    return tuple(
-        RewardShare(reward=name, advantage=part, share=part * lift)
-        for name, part in parts.items()
-        if name != REST or abs(part) > least
-    )

@@ -8,9 +8,9 @@ Decisions:
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -28,17 +28,21 @@ _BESIDE = 3
 class OptimizerPiece:
     """What the optimizer did on some elements of a weight, in the direction of ascent.
 
-    metric_n   change of the weight for each unit of clipped gradient
-    memory_n   change by what it remembered of earlier steps
-    decay_n    change by weight decay
-    mean_n, square_n  its running means before the step
+    metric     change of the weight for each unit of clipped gradient; a number where it is the same for all elements
+    memory_n   change by what it remembered of earlier steps; None: nothing
+    decay_n    change by weight decay; None: nothing
     """
 
-    metric_n: Tensor
-    memory_n: Tensor
-    decay_n: Tensor
-    mean_n: Tensor
-    square_n: Tensor
+    metric: Tensor | float
+    memory_n: Tensor | None
+    decay_n: Tensor | None
+
+    def intended(self, gradient_n: Tensor) -> Tensor:
+        """The whole step."""
+        step_n = gradient_n * -self.metric
+        for part_n in (self.memory_n, self.decay_n):
+            step_n = step_n if part_n is None else step_n.add_(part_n)
+        return step_n
 
 
 def optimizer_piece(
@@ -46,24 +50,29 @@ def optimizer_piece(
 ) -> OptimizerPiece:
     """gradient_n  of the loss, clipped; weight_n before the step; state after it."""
     lr, decay = float(options["lr"]), float(options["weight_decay"])
-    decay_n, zero_n = weight_n * (-lr * decay), torch.zeros_like(weight_n)
+    decay_n = weight_n * (-lr * decay) if decay else None
     if "exp_avg" in state:
         (beta1, beta2), count = options["betas"], float(state["step"])
-        mean_n, square_n = state["exp_avg"], state["exp_avg_sq"]
-        per_mean_n = (lr / (1 - beta1**count)) / (square_n / (1 - beta2**count)).sqrt_().add_(options["eps"])
-        earlier_n = (1 - beta1) * gradient_n - mean_n
-        fresh = count <= 1
-        return OptimizerPiece(
-            metric_n=(1 - beta1) * per_mean_n,
-            memory_n=zero_n if fresh else earlier_n * per_mean_n,
-            decay_n=decay_n,
-            mean_n=zero_n if fresh or beta1 == 0 else earlier_n / beta1,
-            square_n=zero_n if fresh or beta2 == 0 else ((square_n - (1 - beta2) * gradient_n**2) / beta2).clamp_(min=0),
-        )
-    memory_n = zero_n
+        divisor_n = (state["exp_avg_sq"] / (1 - beta2**count)).sqrt_().add_(options["eps"])
+        per_mean_n = torch.reciprocal(divisor_n, out=divisor_n).mul_(lr / (1 - beta1**count))
+        memory_n = None if count <= 1 else ((1 - beta1) * gradient_n).sub_(state["exp_avg"]).mul_(per_mean_n)
+        return OptimizerPiece(per_mean_n.mul_(1 - beta1), memory_n, decay_n)
+    memory_n = None
     if options["momentum"] and state.get("momentum_buffer") is not None:
         memory_n = (gradient_n + decay * weight_n - state["momentum_buffer"]) * lr
-    return OptimizerPiece(torch.full_like(weight_n, lr), memory_n, decay_n, zero_n, zero_n)
+    return OptimizerPiece(lr, memory_n, decay_n)
+
+
+def means_before(gradient_I: Tensor, state: Mapping[str, Any], options: Mapping[str, Any]) -> tuple[Tensor, Tensor]:
+    """AdamW's running means before the step on some elements, the first in the direction of ascent; 0 before the first
+    step, and for other optimizers."""
+    zero_I = torch.zeros_like(gradient_I)
+    if "exp_avg" not in state or float(state["step"]) <= 1:
+        return zero_I, zero_I
+    beta1, beta2 = options["betas"]
+    mean_I = ((1 - beta1) * gradient_I - state["exp_avg"]) / beta1 if beta1 else zero_I
+    square_I = ((state["exp_avg_sq"] - (1 - beta2) * gradient_I**2) / beta2).clamp_(min=0) if beta2 else zero_I
+    return mean_I, square_I
 
 
 @dataclass
@@ -106,6 +115,16 @@ class Sums:
             effects={},
         )
 
+    def add_lengths(self, change_n: Tensor, intended_n: Tensor, whole_n: Tensor, off_n: Tensor) -> None:
+        """Adds squared lengths: of the real and the intended step, the gradient, and what the texts' gradients miss of it."""
+        some = torch.stack([change_n, intended_n, whole_n, off_n])
+        found = products(some, some)
+        self.step_real += float(found[0, 0])
+        self.step_common += float(found[0, 1])
+        self.step_intended += float(found[1, 1])
+        self.whole += float(found[2, 2])
+        self.off += float(found[3, 3])
+
 
 @dataclass(frozen=True)
 class Weight:
@@ -127,10 +146,13 @@ class Weight:
 
     def lines(self, first: int, count: int) -> Weight:
         """Some lines of it, flat, the optimizer's state as well."""
+        return self._each(lambda value: value.detach().reshape(-1, self.columns)[first : first + count].reshape(-1))
 
-        def cut(value: Tensor) -> Tensor:
-            return value.detach().reshape(-1, self.columns)[first : first + count].reshape(-1)
+    def at(self, positions: Tensor) -> Weight:
+        """Some elements of a flat one."""
+        return self._each(lambda value: value[positions])
 
+    def _each(self, cut: Callable[[Tensor], Tensor]) -> Weight:
         state = {
             key: cut(value) if isinstance(value, Tensor) and value.shape == self.before.shape else value
             for key, value in self.state.items()
@@ -145,45 +167,55 @@ class Weight:
         return self.after.to(self.compute_dtype).to(dtype) - self.before.to(self.compute_dtype).to(dtype)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Step:
     """What all weights share.
 
-    rows            pass -> the row that its gradient belongs to
     coefficients_R  what each row's gradient is multiplied by in the direction of ascent, before clipping
     """
 
-    rows: Sequence[int]
     coefficients_R: Tensor
     options: Mapping[str, Any]
     clip_factor: float
     coordinates: Coordinates
 
+    @cached_property
+    def pushing(self) -> list[int]:
+        """Rows that pushed: what the others' gradients did to a text is 0."""
+        return [row for row, coefficient in enumerate(self.coefficients_R.tolist()) if coefficient]
+
 
 @torch.no_grad()
 def contract(weight: Weight, uses: Uses, step: Step, sums: Sums) -> None:
     """Adds a weight's part to the sums."""
-    columns, num_rows = weight.columns, len(step.coefficients_R)
+    columns, num_rows, dtype = weight.columns, len(step.coefficients_R), weight.before.dtype
     num_lines = weight.before.numel() // columns
     at_once = max(1, _AT_ONCE // max(1, num_rows * columns))
+    factors = [(row, found.to(dtype)) for row, found in uses.factors]
+    whole = [(row, found.reshape(len(found), -1, columns).to(dtype)) for row, found in uses.whole]
     effect_R = torch.zeros(num_rows, dtype=torch.float64)
     for first in range(0, num_lines, at_once):
         count = min(at_once, num_lines - first)
-        room = _gradients(uses, step.rows, num_rows, first, count, weight)
-        effect_R += _add(sums, room, weight.lines(first, count), first * columns, step)
+        # Room for the lines of every row's gradient, for as many rows again, and three more.
+        room = torch.empty(2 * num_rows + _BESIDE, count, columns, dtype=dtype, device=weight.before.device)
+        made_RLC = room[:num_rows]
+        blank = set(range(num_rows))
+        for row, some in factors:
+            rows = set(range(row, row + len(some.right)))
+            lines_BLC = made_RLC[row : row + len(some.right)]
+            if rows <= blank:
+                some.write_to(lines_BLC, first)
+            else:
+                for row_of in rows & blank:
+                    made_RLC[row_of].zero_()
+                some.add_to(lines_BLC, first)
+            blank -= rows
+        for row in blank:
+            made_RLC[row].zero_()
+        for row, all_lines in whole:
+            made_RLC[row : row + len(all_lines)] += all_lines[:, first : first + count]
+        effect_R += _add(sums, room.view(len(room), -1), weight.lines(first, count), first * columns, step)
     sums.effects[weight.name] = effect_R
-
-
-def _gradients(uses: Uses, rows: Sequence[int], num_rows: int, first: int, count: int, weight: Weight) -> Tensor:
-    """Lines first ... first + count - 1 of every row's gradient, flat, in the masters' precision, above room for as many rows
-    again and three more: (2R + 3, count · columns)."""
-    room = torch.empty(2 * num_rows + _BESIDE, count, weight.columns, dtype=weight.before.dtype, device=weight.before.device)
-    made = room[:num_rows].zero_()
-    for number, factors in uses.factors:
-        factors.add_to(made[rows[number]], first)
-    for number, whole in uses.whole:
-        made[rows[number]] += whole.reshape(-1, weight.columns)[first : first + count].to(made.dtype)
-    return room.view(len(room), -1)
 
 
 def _add(sums: Sums, room: Tensor, weight: Weight, first: int, step: Step) -> Tensor:
@@ -193,30 +225,36 @@ def _add(sums: Sums, room: Tensor, weight: Weight, first: int, step: Step) -> Te
     ascent_n = step.coefficients_R.to(rows_Rn) @ rows_Rn
     places, positions = step.coordinates.inside(weight.name, first, len(change_n))
     sums.gradients_RI[:, places] = rows_Rn[:, positions].to(sums.gradients_RI)
-    sums.step_real += _dot(change_n, change_n)
     sums.changed += int(torch.count_nonzero(change_n))
     if gradient_n is None:
-        sums.off += _dot(ascent_n, ascent_n)
-        found = products(torch.cat([rows_Rn, change_n[None]]), rows_Rn)
+        sums.add_lengths(change_n, torch.zeros_like(change_n), torch.zeros_like(change_n), ascent_n)
+        room[num_rows] = change_n
+        found = products(room[: num_rows + 1], rows_Rn)
         sums.products_RR += found[:num_rows]
         return found[num_rows]
     did = optimizer_piece(gradient_n, weight.before, weight.state, step.options)
-    intended_n = did.memory_n + did.decay_n - did.metric_n * gradient_n
-    sums.step_intended += _dot(intended_n, intended_n)
-    sums.step_common += _dot(intended_n, change_n)
-    off_n = gradient_n / step.clip_factor
-    sums.whole += _dot(off_n, off_n)
-    off_n += ascent_n
-    sums.off += _dot(off_n, off_n)
-    sums.mean_I[places], sums.square_I[places] = did.mean_n[positions].to(sums.mean_I), did.square_n[positions].to(sums.mean_I)
-    torch.mul(rows_Rn, did.metric_n, out=room[num_rows : 2 * num_rows])
-    torch.stack([change_n, did.memory_n, did.decay_n], out=room[2 * num_rows :])
-    found = products(room, rows_Rn)
+    whole_n = gradient_n / step.clip_factor
+    sums.add_lengths(change_n, did.intended(gradient_n), whole_n, whole_n + ascent_n)
+    chosen = weight.at(positions)
+    mean_I, square_I = means_before(gradient_n[positions], chosen.state, step.options)
+    sums.mean_I[places], sums.square_I[places] = mean_I.to(sums.mean_I), square_I.to(sums.square_I)
+    beside = [part_n for part_n in (change_n, did.memory_n, did.decay_n) if part_n is not None]
+    last = num_rows + len(beside)
+    torch.stack(beside, out=room[num_rows:last])
+    if isinstance(did.metric, Tensor):
+        for number, row in enumerate(step.pushing):
+            torch.mul(rows_Rn[row], did.metric, out=room[last + number])
+        found = products(room[: last + len(step.pushing)], rows_Rn)
+        sums.metric_RR[:, step.pushing] += found[last:].T
+    else:
+        found = products(room[:last], rows_Rn)
+        sums.metric_RR[:, step.pushing] += did.metric * found[:num_rows, step.pushing]
     sums.products_RR += found[:num_rows]
-    sums.metric_RR += found[num_rows : 2 * num_rows]
-    sums.memory_R += found[2 * num_rows + 1]
-    sums.decay_R += found[2 * num_rows + 2]
-    return found[2 * num_rows]
+    if did.memory_n is not None:
+        sums.memory_R += found[num_rows + 1]
+    if did.decay_n is not None:
+        sums.decay_R += found[last - 1]
+    return found[num_rows]
 
 
 def products(one_Rn: Tensor, other_Sn: Tensor) -> Tensor:
@@ -227,8 +265,3 @@ def products(one_Rn: Tensor, other_Sn: Tensor) -> Tensor:
     """
     pairs = zip(torch.split(one_Rn, _PIECE, dim=1), torch.split(other_Sn, _PIECE, dim=1), strict=True)
     return torch.stack([left @ right.T for left, right in pairs]).double().sum(0).cpu()
-
-
-def _dot(one_n: Tensor, other_n: Tensor) -> float:
-    pairs = zip(torch.split(one_n, _PIECE), torch.split(other_n, _PIECE), strict=True)
-    return math.fsum(float(torch.dot(a, b)) for a, b in pairs)

@@ -1,4 +1,4 @@
-"""A weight's gradient, kept as its two factors.
+"""A weight's gradient, kept as its two factors, text by text.
 
     y = x Wᵀ      dL/dW = (dL/dy)ᵀ x
 
@@ -7,6 +7,8 @@ Decisions:
    all texts together and a few rows at a time.
 2. Calls are caught where torch makes them (F.linear, F.embedding, addmm) by the weight that they use. So it does not matter
    which module calls, and tied weights are one weight with two uses. Every other use of a weight goes through plain autograd.
+3. Texts that run side by side are the first dimension of x and dL/dy, and so come apart again. A call in which they are not is
+   refused (`NotApartError`): then every text is run by itself.
 """
 
 from __future__ import annotations
@@ -21,32 +23,54 @@ from torch.nn import functional as F
 from torch.overrides import TorchFunctionMode
 
 
+class NotApartError(Exception):
+    """The texts of a pass cannot be told apart in one of its calls."""
+
+
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """leftᵀ · right is a gradient. `left` (T, rows) may be ids (T,) of rows instead, each of which gets its row of `right`."""
+    """leftᵀ · right is a gradient, for each of B texts.
+
+    left   (B, T, lines); or ids (B, T) of lines, each of which gets its row of `right`
+    right  (B, T, columns)
+    """
 
     left: Tensor
     right: Tensor
 
-    def add_to(self, rows: Tensor, first: int) -> None:
-        """Adds rows `first`, first + 1, ... of the gradient to `rows` (n, columns)."""
-        right = self.right.to(rows.dtype)
+    def to(self, dtype: torch.dtype) -> Factors:
+        """In another precision; ids stay as they are."""
+        return Factors(self.left if self.left.dtype == torch.long else self.left.to(dtype), self.right.to(dtype))
+
+    def write_to(self, made_BLC: Tensor, first: int) -> None:
+        """Writes lines `first`, first + 1, ... of each text's gradient over what is there."""
         if self.left.dtype == torch.long:
-            inside = (self.left >= first) & (self.left < first + len(rows))
-            rows.index_add_(0, self.left[inside] - first, right[inside])
+            self.add_to(made_BLC.zero_(), first)
         else:
-            rows.addmm_(self.left[:, first : first + len(rows)].T.to(rows.dtype), right)
+            torch.bmm(self.left[:, :, first : first + made_BLC.shape[1]].mT, self.right, out=made_BLC)
+
+    def add_to(self, made_BLC: Tensor, first: int) -> None:
+        """Adds them to what is there."""
+        count, columns = made_BLC.shape[1:]
+        if self.left.dtype == torch.long:
+            text, place = ((self.left >= first) & (self.left < first + count)).nonzero(as_tuple=True)
+            line = text * count + self.left[text, place] - first
+            made_BLC.view(-1, columns).index_add_(0, line, self.right[text, place])
+        else:
+            made_BLC.baddbmm_(self.left[:, :, first : first + count].mT, self.right)
 
 
 Leaves = Callable[[Tensor, Factors], None]
+Keep = Callable[[Tensor, Tensor], None]
 _WIDE, _PIECE = 8192, 1024
+_EMBEDDING_OPTIONS = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 
 
 class _Linear(torch.autograd.Function):
     """y = x Wᵀ + b; backward leaves its factors behind and makes no weight gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, anchor: Tensor, leaves: Callable[[Factors], None]) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, anchor: Tensor, leaves: Keep) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.leaves = leaves
         return F.linear(x, weight)
@@ -55,60 +79,105 @@ class _Linear(torch.autograd.Function):
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
-        ctx.leaves(Factors(gradient.reshape(-1, gradient.shape[-1]), x.reshape(-1, x.shape[-1])))
+        ctx.leaves(gradient, x)
         return backward_through(gradient, weight) if ctx.needs_input_grad[0] else None, None, None, None
 
 
 class _Embedding(torch.autograd.Function):
-    """Rows of a table; backward leaves ids and gradients behind."""
+    """Rows of a table; backward leaves ids and gradients behind. The padding's row has no gradient, wherever it stands."""
 
     @staticmethod
-    def forward(ctx: Any, ids: Tensor, weight: Tensor, anchor: Tensor, leaves: Callable[[Factors], None]) -> Tensor:
+    def forward(ctx: Any, ids: Tensor, weight: Tensor, padding: int | None, anchor: Tensor, leaves: Keep) -> Tensor:
         ctx.save_for_backward(ids)
-        ctx.leaves = leaves
+        ctx.leaves, ctx.padding, ctx.rows = leaves, padding, len(weight)
         return F.embedding(ids, weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         (ids,) = ctx.saved_tensors
         (gradient,) = gradients
-        ctx.leaves(Factors(ids.reshape(-1), gradient.reshape(-1, gradient.shape[-1])))
-        return None, None, None, None
+        if ctx.padding is not None:
+            gradient = gradient.masked_fill((ids == ctx.padding % ctx.rows)[..., None], 0)
+        ctx.leaves(ids, gradient)
+        return None, None, None, None, None
 
 
 class CatchFactors(TorchFunctionMode):
     """Inside, each use of a trained weight in a linear map or an embedding leaves its factors with `leaves(weight, factors)`.
 
     anchor  a number that asks for a gradient and is asked for: autograd runs only what leads to something asked for
+    texts   how many texts stand side by side. Vectors are then (texts, 1, size): one for each text
+
+    Raises NotApartError for a call whose input is not led by the texts.
     """
 
-    def __init__(self, trained: Mapping[int, Tensor], anchor: Tensor, leaves: Leaves) -> None:
+    def __init__(self, trained: Mapping[int, Tensor], anchor: Tensor, texts: int, leaves: Leaves) -> None:
         super().__init__()
-        self.trained, self.anchor, self.leaves = trained, anchor, leaves
+        self.trained, self.anchor, self.texts, self.leaves = trained, anchor, texts, leaves
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if torch.is_grad_enabled():
-            trained = self._is(args, 1)
-            if func is F.linear and (trained or _is_wide(args)):
-                bias = args[2] if len(args) > 2 else kwargs.get("bias")
-                y = self._linear(args[0], args[1], self._keep(args[1]) if trained else _forget)
-                return y if bias is None else y + bias
-            if func is F.embedding and trained and not _is_special(args, kwargs):
-                return _Embedding.apply(args[0], args[1].detach(), self.anchor, self._keep(args[1]))  # type: ignore[no-untyped-call]
+            if func is F.linear:
+                return self._linear(*args, **kwargs)
+            if func is F.embedding and self._is(args, 1):
+                options = dict(zip(_EMBEDDING_OPTIONS, args[2:], strict=False)) | kwargs
+                if options.get("max_norm") is None and not options.get("scale_grad_by_freq"):
+                    return self._embedding(args[0], args[1], options.get("padding_idx"))
             if func is torch.addmm and self._is(args, 2) and not kwargs:
                 keep = self._keep(args[2])
-                return args[0] + self._linear(args[1], args[2].T, lambda found: keep(Factors(found.right, found.left)))
+                x = args[1].view(self.texts, -1, args[1].shape[-1])
+                y = self._caught(x, args[2].T, lambda left, right: keep(right, left)) + args[0]
+                return y.view(-1, y.shape[-1])
+            if func in (F.layer_norm, F.rms_norm) and self.texts > 1:
+                return _norm(func, *args, **kwargs)
         return func(*args, **kwargs)
 
-    def _linear(self, x: Tensor, weight: Tensor, keep: Callable[[Factors], None]) -> Tensor:
+    def _linear(self, x: Tensor, weight: Tensor, bias: Tensor | None = None) -> Tensor:
+        trained = id(weight) in self.trained
+        if trained:
+            y = self._caught(self._led(x, 3), weight, self._keep(weight))
+        elif weight.shape[0] > _WIDE and not weight.requires_grad:
+            y = self._caught(x, weight, _forget)
+        else:
+            y = F.linear(x, weight)
+        return y if bias is None else y + bias
+
+    def _embedding(self, ids: Tensor, weight: Tensor, padding: int | None) -> Tensor:
+        if self.texts > 1 and len(ids) == 1:  # positions that are the same for all texts
+            ids = ids.expand(self.texts, -1)
+        given = (self._led(ids, 2), weight.detach(), padding, self.anchor, self._keep(weight))
+        return _Embedding.apply(*given)  # type: ignore[no-untyped-call, no-any-return]
+
+    def _caught(self, x: Tensor, weight: Tensor, keep: Keep) -> Tensor:
         return _Linear.apply(x, weight.detach(), self.anchor, keep)  # type: ignore[no-untyped-call, no-any-return]
 
     def _is(self, args: Any, place: int) -> bool:
         return len(args) > place and id(args[place]) in self.trained
 
-    def _keep(self, weight: Tensor) -> Callable[[Factors], None]:
-        return lambda factors: self.leaves(weight, factors)
+    def _led(self, x: Tensor, dims: int) -> Tensor:
+        if self.texts > 1 and (x.dim() < dims or len(x) != self.texts):
+            raise NotApartError(f"an input of shape {tuple(x.shape)} for {self.texts} texts")
+        return x
+
+    def _keep(self, weight: Tensor) -> Keep:
+        def split(value: Tensor) -> Tensor:
+            return value.reshape(self.texts, -1, value.shape[-1])
+
+        def keep(left: Tensor, right: Tensor) -> None:
+            lines = left.reshape(self.texts, -1) if left.dtype == torch.long else split(left)
+            self.leaves(weight, Factors(lines, split(right)))
+
+        return keep
+
+
+def _norm(
+    func: Any, x: Tensor, shape: Any, weight: Tensor | None = None, bias: Tensor | None = None, eps: float | None = None
+) -> Tensor:
+    """A norm whose vectors differ from text to text, which torch's own does not take."""
+    y = func(x, shape, eps=eps)
+    y = y if weight is None else y * weight
+    return y if bias is None else y + bias  # type: ignore[no-any-return]
 
 
 def backward_through(gradient: Tensor, weight: Tensor) -> Tensor:
@@ -128,19 +197,5 @@ def backward_through(gradient: Tensor, weight: Tensor) -> Tensor:
     return total.to(gradient.dtype).reshape(*gradient.shape[:-1], -1)
 
 
-def _is_wide(args: Any) -> bool:
-    return len(args) > 1 and isinstance(args[1], Tensor) and args[1].shape[0] > _WIDE
-
-
-def _forget(factors: Factors) -> None:
+def _forget(left: Tensor, right: Tensor) -> None:
     """A weight that is not trained leaves nothing."""
-
-
-def _is_special(args: Any, kwargs: Any) -> bool:
-    """Rescaled or frequency-weighted embeddings go through autograd; a padding row's missing gradient does as well."""
-    options = (
-        dict(zip(("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse"), args[2:], strict=False)) | kwargs
-    )
-    padding = options.get("padding_idx")
-    used = padding is not None and bool((args[0] == padding).any())
-    return used or options.get("max_norm") is not None or bool(options.get("scale_grad_by_freq"))

@@ -13,14 +13,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from toishi.algorithms.apply import counted, token_objective
 from toishi.algorithms.rows import Algorithm
-from toishi.ops.logprobs import logprobs_and_entropy, token_logprobs
 from toishi.tracing.watched import Watched
 from toishi.types import Group, Rollout, RolloutId
 from toishi.update import UpdateSettings
@@ -42,26 +40,20 @@ class Pass:
     entropy_push: float
     temperature: float
 
-    def logits(self, module: nn.Module) -> Tensor:
-        """(N, V) at the positions that predict a token with loss."""
-        prompt, answer = self.rollout.prompt.token_ids, self.rollout.completion
-        device = next(module.parameters()).device
-        ids = torch.tensor([*prompt, *answer.token_ids[:-1]], device=device)
-        keep = torch.tensor([len(prompt) - 1 + place for place in _trained(self.rollout)], device=device)
-        output = module(input_ids=ids[None], logits_to_keep=keep, use_cache=False)
-        return output.logits[0]  # type: ignore[no-any-return]
+    @property
+    def input_ids(self) -> tuple[int, ...]:
+        """What is fed: the last token predicts nothing."""
+        return (*self.rollout.prompt.token_ids, *self.rollout.completion.token_ids[:-1])
 
-    def value(self, logits_NV: Tensor) -> Tensor:
-        """The number whose gradient is taken."""
-        places = _trained(self.rollout)
-        targets_N = torch.tensor([self.rollout.completion.token_ids[place] for place in places], device=logits_NV.device)
-        if self.entropy_push:
-            logprobs_N, entropy_N = logprobs_and_entropy(logits_NV, targets_N, self.temperature)
-        else:
-            logprobs_N, entropy_N = token_logprobs(logits_NV, targets_N, self.temperature), None
-        pushes_N = torch.tensor([self.pushes[place] for place in places], dtype=logprobs_N.dtype, device=logits_NV.device)
-        value = (pushes_N * logprobs_N).sum()
-        return value if entropy_N is None else value + self.entropy_push * entropy_N.sum()
+    @property
+    def places(self) -> list[int]:
+        """The answer's tokens with loss."""
+        return _trained(self.rollout)
+
+    @property
+    def positions(self) -> list[int]:
+        """The fed positions that predict them."""
+        return [len(self.rollout.prompt.token_ids) - 1 + place for place in self.places]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,29 +89,30 @@ def make_rows(
 ) -> Rows:
     """before  log-probs of every answer before the update, 0 at positions without loss."""
     unit, fix = token_pushes(groups, settings, before)
-    passes: list[Pass] = []
-    known: dict[Any, int] = {}
-
-    def row_of(rollout: Rollout, pushes: Sequence[float]) -> int:
-        key = (rollout.prompt.token_ids, rollout.completion.token_ids, tuple(pushes))
-        if key not in known:
-            known[key] = len(known)
-            passes.append(_pass(rollout, known[key], pushes, 0.0, settings))
-        return known[key]
-
     able = [item.rollout for item in watched if any(item.rollout.completion.loss_mask)]
-    texts = {rollout.id: row_of(rollout, _ones(rollout)) for rollout in able}
-    sources = {}
-    for rollout in able:
-        if rollout.id in unit:
-            weight, advantage, profile = _profile(rollout, unit[rollout.id])
-            sources[rollout.id] = Source(row=row_of(rollout, profile), weight=weight, advantage=advantage)
+    learned = {rollout.id: _profile(rollout, unit[rollout.id]) for rollout in able if rollout.id in unit}
+    wanted = {_key(rollout, _ones(rollout)): rollout for rollout in able}
+    wanted |= {_key(rollout, learned[rollout.id][2]): rollout for rollout in able if rollout.id in learned}
+    # Rows follow the lengths of what is run, so that texts which run side by side are neighbours.
+    row_of = {key: row for row, key in enumerate(sorted(wanted, key=lambda key: len(key[0]) + len(key[1])))}
+    passes = [_pass(wanted[key], row, key[2], 0.0, settings) for key, row in row_of.items()]
+    texts = {rollout.id: row_of[_key(rollout, _ones(rollout))] for rollout in able}
+    sources = {
+        rollout.id: Source(row=row_of[_key(rollout, profile)], weight=weight, advantage=advantage)
+        for rollout in able
+        if rollout.id in learned
+        for weight, advantage, profile in [learned[rollout.id]]
+    }
     fixed = None
     if settings.algorithm.moves_without_advantage:
-        fixed = len(known)
+        fixed = len(passes)
         slope = settings.algorithm.entropy_coef / max(1, sum(sum(r.completion.loss_mask) for r in able if r.id in unit))
         passes += [_pass(r, fixed, fix[r.id], slope, settings) for r in able if r.id in unit]
-    return Rows(passes=tuple(passes), num_rows=len(known) + (fixed is not None), texts=texts, sources=sources, fixed=fixed)
+    return Rows(passes=tuple(passes), num_rows=len(row_of) + (fixed is not None), texts=texts, sources=sources, fixed=fixed)
+
+
+def _key(rollout: Rollout, pushes: Sequence[float]) -> tuple[tuple[int, ...], tuple[int, ...], tuple[float, ...]]:
+    return rollout.prompt.token_ids, rollout.completion.token_ids, tuple(pushes)
 
 
 def token_pushes(
