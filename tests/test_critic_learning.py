@@ -1,9 +1,8 @@
-"""Actor-critic rows raise a reward and their critics learn, for five seeds; thresholds were set before a test's first run.
+"""Actor-critic rows raise a reward, for five seeds; the threshold was set before the first run.
 
 The reward is the share of vowels in what a small random model writes. Over 40 steps of 8 prompts with 4 answers the mean
-reward of the last eight steps lies at least 0.1 above that of the first eight. With the policy held still (all but the last
-step are the critic's warm-up) the critic knows something of what comes: mean explained variance above 0 over the last eight.
-That is not asked for while the policy learns: the spread of the returns vanishes then, faster than the critic follows.
+reward of the last eight steps lies at least 0.1 above that of the first eight. How much the critic explains is not asked for:
+the spread of the returns vanishes as the policy learns, faster than the critic follows.
 """
 
 from __future__ import annotations
@@ -47,12 +46,3 @@ def test_the_reward_rises(row: str, kind: str, tiny: Path, tmp_path: Path, seed:
     lines = trained(tiny, tmp_path / "run", algorithm=row, critic=critic, seed=seed, **{"train.inner_epochs": epochs})
     rewards = [line["reward/mean"] for line in lines]
     assert mean(rewards[-8:]) > mean(rewards[:8]) + 0.1
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("seed", SEEDS)
-@pytest.mark.parametrize("kind", ["shared", "separate"])
-def test_a_critic_comes_to_know_what_a_still_policy_earns(kind: str, tiny: Path, tmp_path: Path, seed: int) -> None:
-    critic = {"kind": kind, "optimizer": {"lr": 1e-3}, "warmup_steps": 39}
-    lines = trained(tiny, tmp_path / "run", algorithm="a2c", critic=critic, seed=seed)
-    assert mean([line["critic/explained_variance"] for line in lines[-8:]]) > 0
