@@ -12,6 +12,7 @@ from torch import Tensor
 
 from tests.algorithms.toy import changed
 from tests.making import settings, tiny_critic, tiny_policy, two_groups
+from tests.tiny import tiny_model
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import Algorithm
 from toishi.config import CriticConfig, CriticOptimizerConfig, OptimizerConfig
@@ -20,6 +21,7 @@ from toishi.passes import values_of, with_values
 from toishi.policy.critic import Critic
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
+from toishi.policy.teacher import LocalTeacher
 from toishi.types import Group, Rollout, Update
 from toishi.update import UpdateSettings, update_policy
 
@@ -65,6 +67,11 @@ def by_recursion(values: Sequence[float], reward: float) -> list[float]:
     return advantages[::-1]
 
 
+def teacher_of(policy: Policy) -> LocalTeacher:
+    wise = tiny_model(policy.module.config.model_type, seed=9, dtype=policy.compute_dtype).requires_grad_(False)
+    return LocalTeacher.of(Policy(wise, compute_dtype=policy.compute_dtype), policy)
+
+
 def flat(weights: dict[str, Tensor]) -> Tensor:
     return torch.cat([(torch.zeros_like(w) if w.grad is None else w.grad).flatten() for w in weights.values()])
 
@@ -102,6 +109,28 @@ def test_gradients_equal_those_of_a_padded_batch(separate: bool, budget: int) ->
     assert update.scalars["update/value_loss"] == pytest.approx(
         float((0.5 * (values - returns).detach() ** 2 * mask).sum() / count), abs=1e-12
     )
+
+
+@pytest.mark.parametrize("separate", [False, True])
+def test_what_a_teacher_says_is_added(separate: bool) -> None:
+    """.2 · mean KL(policy ‖ teacher), written out in float64, on top of the gradient without a teacher."""
+    gradients, own = [], []
+    for coef in (0.0, 0.2):
+        policy = tiny_policy("gpt2")
+        policy.teacher = teacher_of(policy)
+        critic = tiny_critic(policy, separate=separate)
+        updated(policy, critic, chosen_for(changed("a2c", divergence_coef=coef, divergence_beta=1.0)))
+        gradients.append(flat(policy.masters))
+        own.append(flat(critic.masters))
+    plain, wise = tiny_policy("gpt2"), tiny_model("gpt2", seed=9, dtype=torch.float64)
+    apart = []
+    for one in (one for group in two_groups() for one in group.rollouts):
+        ids, first = torch.tensor([[*one.prompt.token_ids, *one.completion.token_ids]]), len(one.prompt.token_ids) - 1
+        own_logs, other_logs = (torch.log_softmax(m(ids).logits[0, first:-1] / 0.7, -1) for m in (plain.module, wise))
+        apart.append((own_logs.exp() * (own_logs - other_logs.detach())).sum(-1))
+    (0.2 * torch.cat(apart).mean()).backward()  # type: ignore[no-untyped-call]
+    assert distance(gradients[1] - gradients[0], flat(plain.masters)) < 1e-9
+    assert torch.equal(own[0], own[1])
 
 
 @pytest.mark.parametrize("separate", [False, True])
@@ -157,14 +186,15 @@ def test_while_the_critic_learns_alone_the_policy_keeps_every_bit(separate: bool
     critic = tiny_critic(policy, separate=separate)
     before = {name: master.detach().clone() for name, master in policy.masters.items()}
     own = {name: master.detach().clone() for name, master in critic.masters.items()}
-    chosen = chosen_for(changed("ppo", kl="k3", kl_coef=0.1, entropy_coef=0.1))
+    chosen = chosen_for(changed("ppo", kl="k3", kl_coef=0.1, entropy_coef=0.1, divergence_coef=0.1))
     policy.keep_reference()
+    policy.teacher = teacher_of(policy)
     chosen = replace(chosen, critic=chosen.critic.model_copy(update={"warmup_steps": 2}))
     _, (update,) = updated(policy, critic, chosen, step=2)
     assert all(torch.equal(before[name], master) for name, master in policy.masters.items())
     assert any(not torch.equal(own[name], master) for name, master in critic.masters.items())
     assert update.scalars["update/skipped"] == 1.0
-    assert not any(weight for stream in update.streams for weight in stream.token_weight)
+    assert not any(weight for stream in update.streams for weight in (*stream.token_weight, *stream.divergence))
     assert all(stream.logprob for stream in update.streams)
 
 
