@@ -33,6 +33,7 @@ class Fault:
 
 WORKED = "tests/algorithms/test_worked_step.py"
 UPDATE = "tests/test_update.py"
+VALUING, TEMPORAL = "tests/test_valuing.py", "tests/algorithms/test_temporal.py"
 PACKING = "tests/test_packing.py"
 ENGINES = "tests/engines/test_torch.py tests/engines/test_exactness.py"
 
@@ -80,6 +81,10 @@ FAULTS = (
         "(owner_PG.unsqueeze(2) >= 0) & valid_PG.unsqueeze(1)",
         WORKED,
     ),
+    Fault("value of the micro-batch", "valuing.py", "loss_N.sum() / num_tokens", "loss_N.sum() / len(loss_N)", VALUING),
+    Fault("values taught by whitened advantages", "valuing.py", "(one.returns or ()", "(one.advantage_per_token", VALUING),
+    Fault("value never held", "ops/values.py", "torch.where(low_N | high_N, held_loss_N, plain_N)", "plain_N", VALUING),
+    Fault("next value forgotten", "ops/gae.py", "gamma * following_T - values_T", "0 * following_T - values_T", TEMPORAL),
     Fault("micro-batch denominator", "update.py", "num_tokens=counts.num_tokens", "num_tokens=len(row.targets_N)", UPDATE),
     Fault(
         "sequences of the micro-batch",

@@ -10,6 +10,7 @@ import torch
 from tests.tiny import tiny_model
 from toishi.algorithms.rows import Algorithm, algorithm
 from toishi.config import OptimizerConfig, TrainConfig
+from toishi.policy.critic import Critic
 from toishi.policy.policy import Policy
 from toishi.types import Completion, Group, Prompt, Rollout, RolloutId
 from toishi.update import UpdateSettings
@@ -47,6 +48,21 @@ def two_groups() -> tuple[Group, Group]:
 
 def tiny_policy(family: str = "llama", dtype: torch.dtype = torch.float64) -> Policy:
     return Policy(tiny_model(family, dtype=torch.float64 if dtype == torch.float64 else torch.float32), compute_dtype=dtype)
+
+
+def tiny_critic(policy: Policy, *, separate: bool = False, lr: float = 0.1, seed: int = 5) -> Critic:
+    """A critic whose head is not 0: every text has another value. With a trunk of its own, which starts as another model."""
+    config = OptimizerConfig(name="sgd", lr=lr, max_grad_norm=None)
+    trunk = policy
+    if separate:
+        kind = policy.module.config.model_type
+        trunk = Policy(tiny_model(kind, seed=seed, dtype=policy.compute_dtype), compute_dtype=policy.compute_dtype)
+    critic = Critic(trunk, config, owns_trunk=separate)
+    with torch.no_grad():
+        generator = torch.Generator().manual_seed(seed)
+        critic.weight_D.copy_(torch.randn(len(critic.weight_D), generator=generator, dtype=torch.float64) * 0.1)
+        critic.bias.fill_(0.2)
+    return critic
 
 
 def settings(row: Algorithm | str = "grpo", *, shared_prompt: bool = True, lr: float = 0.1, **train: Any) -> UpdateSettings:

@@ -18,7 +18,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     1: ("ops", "isolation", "quiet"),
     2: ("algorithms", "config", "answers"),
     3: ("policy", "engines", "tasks", "rewards", "judging", "packages", "record"),
-    4: ("rollout", "scoring", "packing", "update", "observing", "metrics", "track", "explanation"),
+    4: ("rollout", "scoring", "packing", "passes", "valuing", "update", "observing", "metrics", "track", "explanation"),
     5: (
         *("loop", "session", "sources", "written", "gap", "given", "preflight", "evaluate", "checkpoints", "health"),
         *("heldout", "ranking"),
@@ -32,7 +32,8 @@ LAYERS: dict[int, tuple[str, ...]] = {
 LAYER_OF = {part: layer for layer, parts in LAYERS.items() for part in parts}
 
 # Inside a layer only these may look at one another: an engine asks the policy's capability table how to build a mask, and
-# an update packs its own micro-batches. Layer 5 is the loop and its measurements, which belong together.
+# an update packs its own micro-batches, runs passes over them and teaches values. Layer 5 is the loop and its measurements,
+# which belong together.
 PEERS = {
     ("engines", "policy"),
     ("rewards", "judging"),
@@ -40,6 +41,11 @@ PEERS = {
     ("judging", "policy"),
     ("judging", "engines"),
     ("update", "packing"),
+    ("update", "passes"),
+    ("update", "valuing"),
+    ("valuing", "passes"),
+    ("valuing", "packing"),
+    ("passes", "packing"),
     ("update", "observing"),
     ("observing", "packing"),
     ("config", "algorithms"),

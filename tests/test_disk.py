@@ -98,3 +98,11 @@ def test_check_says_it_and_warns_when_it_does_not_fit(wide: Path, tmp_path: Path
     assert report.disk is not None
     assert report.disk.free == 1_000
     assert any(finding.part == "disk" and "checkpoint.keep_last" in finding.message for finding in report.findings)
+
+
+def test_a_critic_of_its_own_is_saved_with_its_optimizer() -> None:
+    separate = recipe(algorithm={"name": "ppo"}, critic={"kind": "separate", "optimizer": {"name": "sgd", "momentum": 0.5}})
+    found = estimate_disk(separate, trained=1_000, weight_bytes=4, tokenizer=None)
+    assert (found.first, found.later) == (8_000, 8_000 + 8_000 + 4_000)
+    shared = estimate_disk(recipe(algorithm={"name": "ppo"}), trained=1_000, weight_bytes=4, tokenizer=None)
+    assert (shared.first, shared.later) == (4_000, 12_000)

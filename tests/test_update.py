@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from tests.making import group, settings, tiny_policy, two_groups
+from tests.making import group, settings, tiny_critic, tiny_policy, two_groups
 from tests.tiny import tiny_model
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import ROWS, Algorithm, algorithm
@@ -22,7 +22,7 @@ from toishi.policy.optimizer import learning_rate, make_optimizer
 from toishi.policy.policy import Policy
 from toishi.policy.teacher import LocalTeacher
 from toishi.types import Group
-from toishi.update import UpdateSettings, reference_logprobs, update_policy, with_reference
+from toishi.update import UpdateSettings, reference_logprobs, update_policy, with_reference, with_values
 
 NAMES = sorted(ROWS)
 
@@ -35,8 +35,10 @@ def run_update(groups: Sequence[Group], chosen: UpdateSettings, policy: Policy) 
     if chosen.algorithm.needs_policy_before:
         policy.keep_reference()
         groups = with_reference(policy, groups, chosen)
+    critic = tiny_critic(policy) if chosen.algorithm.needs_critic else None
+    groups = with_values(critic, groups, chosen)
     assigned = assign_advantages(groups, chosen.algorithm, max_new_tokens=chosen.max_new_tokens)
-    update_policy(policy, make_optimizer(policy, chosen.optimizer), assigned, chosen, step=1)
+    update_policy(policy, make_optimizer(policy, chosen.optimizer), assigned, chosen, step=1, critic=critic)
 
 
 def gradient(

@@ -23,6 +23,8 @@ from toishi.evaluate import summarise
 from toishi.forecast import Forecast, forecast
 from toishi.golds import GoldReadings, readings
 from toishi.memory import MemoryPlan
+from toishi.policy.critic import require_hidden_states
+from toishi.policy.served_teacher import open_teacher
 from toishi.preflight import Finding, Preflight, preflight
 from toishi.rendering import render_all
 from toishi.rewards.base import Reward
@@ -30,7 +32,7 @@ from toishi.rewards.hooks import closing
 from toishi.rollout import sample_groups
 from toishi.sampler import Sampler
 from toishi.scoring import AttackReport, DryRunRow, attack_cost, score_groups, try_attacks
-from toishi.session import open_teacher, planned, sampling_of
+from toishi.session import planned, sampling_of
 from toishi.tasks.base import Task
 from toishi.types import Score
 from toishi.written import look_at_rows
@@ -140,6 +142,7 @@ def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
         report.error("model", str(error))
         return
     _check_teacher(report, sampler)
+    _check_critic(report, sampler)
     _check_prompts(report, task, sampler)
     _check_memory(report, sampler)
     _check_disk(report, sampler)
@@ -178,6 +181,15 @@ def _check_teacher(report: CheckReport, sampler: Sampler) -> None:
         sampler.policy.teacher = open_teacher(config.teacher, sampler.policy, sampler.loaded.tokenizer, seed=config.seed)
     except ToishiError as error:
         report.error("model", str(error))
+
+
+def _check_critic(report: CheckReport, sampler: Sampler) -> None:
+    if not report.config.algorithm.needs_critic:
+        return
+    try:
+        require_hidden_states(sampler.policy)
+    except ToishiError as error:
+        report.error("critic", str(error))
 
 
 def _check_prompts(report: CheckReport, task: Task, sampler: Sampler) -> None:

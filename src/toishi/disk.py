@@ -65,16 +65,18 @@ def _gigabytes(num_bytes: int) -> str:
 def estimate_disk(
     config: Config, *, trained: int, weight_bytes: int, tokenizer: Any, folder: Path | str | None = None
 ) -> DiskEstimate:
-    """What the checkpoints of this recipe take in `folder` (by default where its runs are made).
+    """What the checkpoints of this recipe take in `folder` (by default where its runs are made), a critic of its own included.
 
     trained       how many weights are trained, which are those that are saved
     weight_bytes  bytes of one of them in its master copy
     """
-    model = trained * weight_bytes + _tokenizer_bytes(tokenizer)
+    second = config.algorithm.needs_critic and config.critic.kind == "separate"
+    critic = trained * weight_bytes if second else 0  # a critic's head is nothing beside a model
+    model = trained * weight_bytes + critic + _tokenizer_bytes(tokenizer)
     kept, extra = kept_checkpoints(config)
     return DiskEstimate(
         first=model,
-        later=model + trained * weight_bytes * _states(config.optimizer),
+        later=model + trained * weight_bytes * _states(config.optimizer) + critic * _states(config.critic.optimizer),
         kept=kept,
         extra=extra,
         free=free_disk(Path(folder or config.record.folder)),

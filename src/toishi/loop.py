@@ -22,6 +22,7 @@ from typing import Any
 import torch
 
 from toishi.algorithms.apply import assign_advantages
+from toishi.algorithms.critic import CRITIC_CHECKSUM, critic_metrics
 from toishi.algorithms.preference import pair_metrics
 from toishi.algorithms.teaching import SERVED_METRICS
 from toishi.checkpoints import save_checkpoint
@@ -37,6 +38,7 @@ from toishi.heldout import measure
 from toishi.memory import telling_what_to_change
 from toishi.metrics import WEIGHTS_CHECKSUM, sampler_gap, step_metrics, timing_metrics
 from toishi.ops.checksum import weights_checksum
+from toishi.passes import with_reference, with_values
 from toishi.policy.saving import save_model
 from toishi.record.schema import step_name
 from toishi.record.writer import RunWriter
@@ -49,7 +51,6 @@ from toishi.stopping import Stopper
 from toishi.tracing.live import keep_trace, live_updates, refused_trace
 from toishi.tracked import tracking
 from toishi.types import Group, StepReport
-from toishi.update import with_reference
 
 
 @dataclass(frozen=True)
@@ -119,6 +120,7 @@ def train_step(session: Session, display: Display) -> StepReport:
     groups = gathered.groups
     with clock("update"):
         groups = with_reference(session.policy, groups, session.settings)
+        groups = with_values(session.critic, groups, session.settings)
         groups = assign_advantages(groups, config.algorithm, max_new_tokens=config.sampling.max_new_tokens)
         gap = gap_before(session, groups, step)
     try:
@@ -127,7 +129,9 @@ def train_step(session: Session, display: Display) -> StepReport:
         refused(session, groups, step, str(error))
         raise
     with clock("update"):
-        checksum = weights_checksum(session.policy.masters)
+        checksums = {WEIGHTS_CHECKSUM: weights_checksum(session.policy.masters)}
+        if session.critic is not None:
+            checksums[CRITIC_CHECKSUM] = weights_checksum(session.critic.masters)
         if not session.sampling.truncates:
             streams = [stream for update in updates for stream in update.streams]
             gap = sampler_gap(groups, streams) or gap or measure_gap(session.policy, groups, session.settings, session.sampling)
@@ -136,13 +140,14 @@ def train_step(session: Session, display: Display) -> StepReport:
     numbers |= (
         {"prompts/left_out": gathered.left_out}
         | pair_metrics(groups, config.algorithm)
+        | critic_metrics(groups, updates)
         | dict.fromkeys(SERVED_METRICS)
         | ({} if session.policy.teacher is None else dict(session.policy.teacher.figures()))
         | scoring_summary(groups)
         | usage_since(used, session.rewards)
     )
     numbers |= timing_metrics(clock.seconds, int(numbers["tokens/sampled"] or 0))
-    metrics = {**numbers, WEIGHTS_CHECKSUM: checksum}
+    metrics = {**numbers, **checksums}
     return StepReport(step=step, groups=groups, updates=updates, metrics=metrics, timings_s=clock.seconds)
 
 
@@ -184,6 +189,8 @@ def checkpoint(session: Session) -> None:
         save_model(session.policy.module, session.tokenizer, folder, weights=masters, dtype=dtype)
 
     state: dict[str, Any] = {"optimizer": session.optimizer.state_dict(), "next_prompt": session.next_prompt}
+    if session.critic is not None:
+        state["critic"] = session.critic.state()
     path = save_checkpoint(
         session.writer.folder, session.step, write_model, state,
         keep_last=config.keep_last, protect=protected(session), lines=session.writer.heads(),

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from toishi.algorithms.composing import noise_note
+from toishi.algorithms.critic import CRITIC_METRICS
 from toishi.algorithms.preference import PAIR_METRICS
 from toishi.algorithms.teaching import SERVED_METRICS
 from toishi.types import Group, Rollout, TokenStreams, Update
@@ -108,7 +109,7 @@ METRICS: dict[str, Metric] = {
     ),
     "update/grad_norm_clipped": Metric("norm", "gradient norm after clipping"),
     "update/lr": Metric("1", "learning rate"),
-    "update/skipped": Metric("updates", "updates without any contribution: no optimizer step was made"),
+    "update/skipped": Metric("updates", "updates without anything that moves the policy: no optimizer step was made"),
     "update/tokens": Metric("tokens", "tokens in the loss's denominator, sum over updates"),
     "update/rollouts": Metric("answers", "answers in the loss's denominator, sum over updates"),
     "update/tokens_computed": Metric(
@@ -134,7 +135,7 @@ METRICS: dict[str, Metric] = {
     "tokens/per_s": Metric("tokens/s", "sampled tokens divided by the whole step's time"),
     "prompts/next": Metric("prompts", "position in the task's stream after the step"),
     "prompts/left_out": Metric("rows", "rows passed over, their written answers being too long (answers.too_long)"),
-    **{name: Metric(*words) for name, words in {**PAIR_METRICS, **SERVED_METRICS}.items()},
+    **{name: Metric(*words) for name, words in {**PAIR_METRICS, **CRITIC_METRICS, **SERVED_METRICS}.items()},
     "time/rollout_s": Metric("s", "sampling, or reading written answers"),
     "time/scoring_s": Metric("s", "rewards, waited for after the last answer was sampled"),
     "time/scoring_hidden_s": Metric(
@@ -294,7 +295,5 @@ def _std(values: Sequence[float]) -> float | None:
 
 def timing_metrics(timings_s: Mapping[str, float], num_tokens: int) -> dict[str, Value]:
     """Seconds of each part of the step, and sampled tokens per second of the whole step."""
-    step_s = timings_s["step"]
-    return {f"time/{name}_s": seconds for name, seconds in timings_s.items()} | {
-        "tokens/per_s": num_tokens / step_s if step_s > 0 else None
-    }
+    rate = num_tokens / timings_s["step"] if timings_s["step"] > 0 else None
+    return {f"time/{name}_s": seconds for name, seconds in timings_s.items()} | {"tokens/per_s": rate}

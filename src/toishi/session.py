@@ -10,20 +10,21 @@ from typing import Any
 import torch
 
 from toishi.checkpoints import Checkpoint, load_checkpoint
-from toishi.config import Config, ModelConfig, TeacherConfig
+from toishi.config import Config, ModelConfig
 from toishi.engines.base import Engine, Sampling
 from toishi.engines.torch import TorchEngine
 from toishi.evaluate import Evaluation
 from toishi.given import NOTHING_GIVEN, Given
 from toishi.machine import Machine
 from toishi.memory import MemoryPlan, ModelShape, plan_memory, reachable_memory
+from toishi.passes import UpdateSettings
 from toishi.policy.capabilities import Capabilities, capabilities
 from toishi.policy.chat import Renderer
+from toishi.policy.critic import Critic, require_hidden_states, without_output_layer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
-from toishi.policy.served_teacher import ServedTeacher
-from toishi.policy.teacher import LocalTeacher, Teacher
+from toishi.policy.served_teacher import open_teacher
 from toishi.preflight import preflight
 from toishi.provenance import run_record
 from toishi.record.writer import RunWriter
@@ -34,7 +35,6 @@ from toishi.rewards.hooks import closing
 from toishi.rewards.tokens import with_decode
 from toishi.tasks.base import Task
 from toishi.types import Prompt
-from toishi.update import UpdateSettings
 from toishi.written import look_at_rows
 
 
@@ -58,6 +58,7 @@ class Session:
     engine: Engine
     optimizer: torch.optim.Optimizer
     settings: UpdateSettings
+    critic: Critic | None
     writer: RunWriter
     heldout: tuple[Prompt, ...]
     step: int = 0
@@ -71,7 +72,7 @@ class Session:
 
     @property
     def learner(self) -> Learner:
-        return Learner(self.policy, self.tokenizer, self.renderer, self.engine, self.optimizer, self.settings)
+        return Learner(self.policy, self.tokenizer, self.renderer, self.engine, self.optimizer, self.settings, self.critic)
 
     @property
     def dtype(self) -> str:
@@ -135,15 +136,18 @@ class Learner:
     engine: Engine
     optimizer: torch.optim.Optimizer
     settings: UpdateSettings
+    critic: Critic | None = None
 
     @classmethod
-    def of(cls, config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
+    def of(
+        cls, config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer, critic: Critic | None
+    ) -> Learner:
         able = able_to(config, policy)
         settings = UpdateSettings.of(config, shared_prompt=able.shared_prompt, token_budget=machine.token_budget(config))
         engine = TorchEngine(
             policy.module, stop_ids=renderer.stop_ids, decode=renderer.decode, batched_prompts=able.batched_decode
         )
-        return cls(policy, tokenizer, renderer, engine, make_optimizer(policy, config.optimizer), settings)
+        return cls(policy, tokenizer, renderer, engine, make_optimizer(policy, config.optimizer), settings, critic)
 
 
 def start(config: Config, materials: Materials, folder: Path) -> Session:
@@ -155,13 +159,14 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     notes = rendered.notes + look_at_rows(config, materials.task, renderer)
     policy = _policy(config, machine, loaded)
     _take_teacher(config, policy, loaded.tokenizer)
+    if config.algorithm.needs_critic:
+        require_hidden_states(policy)
     plan = planned(config, policy, rendered.longest)
     plan.require()
     machine = replace(machine, micro_batch_tokens=plan.micro_batch_tokens)
     record = run_record(config, machine, loaded, renderer, materials.task, materials.rewards, teacher=policy.teacher)
     writer = RunWriter.create(folder, record)
-    learner = _at_step_0(config, machine, policy, loaded.tokenizer, renderer)
-    session = _session(config, materials, learner, writer)
+    session = _session(config, materials, _at_step_0(config, machine, policy, loaded.tokenizer, renderer), writer)
     session.memory, session.notices = plan, materials.notices + notes
     return session
 
@@ -197,14 +202,18 @@ def start_again(config: Config, materials: Materials, writer: RunWriter, run: Ma
 def _at_step_0(config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
     if config.algorithm.needs_step_0:
         policy.keep_reference()
-    return Learner.of(config, machine, policy, tokenizer, renderer)
+    return Learner.of(config, machine, policy, tokenizer, renderer, _critic(config, machine, policy, config.model))
 
 
-def open_teacher(config: TeacherConfig, student: Policy, tokenizer: Any, *, seed: int) -> Teacher:
-    """The teacher in this process, or behind its server. Raises ModelError or EngineError where it cannot be asked."""
-    if config.endpoint is not None:
-        return ServedTeacher.open(config, tokenizer)
-    return LocalTeacher.load(config, student, tokenizer, seed=seed)
+def _critic(config: Config, machine: Machine, policy: Policy, model: ModelConfig) -> Critic | None:
+    """What the row's values come from, at its start; `model` loads a trunk of its own."""
+    if not config.algorithm.needs_critic:
+        return None
+    if config.critic.kind == "shared":
+        return Critic(policy, config.critic.optimizer, owns_trunk=False)
+    loaded = load_model(model, seed=config.seed)
+    without_output_layer(loaded.module)
+    return Critic(_policy(config, machine, loaded), config.critic.optimizer, owns_trunk=True)
 
 
 def _take_teacher(config: Config, policy: Policy, tokenizer: Any, run: Mapping[str, Any] | None = None) -> None:
@@ -232,7 +241,7 @@ def restore(config: Config, materials: Materials, writer: RunWriter, run: Mappin
 
 
 def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], saved: Checkpoint) -> Learner:
-    """Weights, reference model and optimizer as they were when the checkpoint was saved, bit for bit.
+    """Weights, reference model, critic and optimizers as they were when the checkpoint was saved, bit for bit.
 
     Raises ModelError when the base model, where it is needed, is not the one that the run started from.
     """
@@ -250,8 +259,11 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
         policy.keep_reference()
         policy.load_masters(masters)
     _take_teacher(config, policy, loaded.tokenizer, run)
-    learner = Learner.of(config, machine, policy, loaded.tokenizer, renderer)
+    critic = _critic(config, machine, policy, model)
+    learner = Learner.of(config, machine, policy, loaded.tokenizer, renderer, critic)
     learner.optimizer.load_state_dict(saved.state["optimizer"])
+    if critic is not None:
+        critic.load(saved.state["critic"])
     return learner
 
 
@@ -281,6 +293,7 @@ def _session(config: Config, materials: Materials, learner: Learner, writer: Run
         engine=learner.engine,
         optimizer=learner.optimizer,
         settings=learner.settings,
+        critic=learner.critic,
         writer=writer,
         heldout=tuple(heldout),
         notes=materials.notes,

@@ -156,6 +156,9 @@ class Rollout:
     reward       weighted sum of its scores; None when it could not be scored (then it is outside the baseline)
     advantage    a number for the whole completion, or one number per token; None before it is computed
     ref_logprobs log-probs under the reference model (the model at step 0); None when no KL term needs them
+    values       what the critic said, before the step, of the text before each token (0 for a token without loss); else None
+    value_after  and of the text after its last token, where it was cut off and that counts as a time-out; else None
+    returns      what these values are to become: advantages before whitening plus values; None before they are computed
     policy_logprobs  log-probs under the policy before the step, where advantages are made of them and no sampler told them
     status       completed | truncated | failed; `failure` names the boundary and the message of a failure
     """
@@ -167,6 +170,9 @@ class Rollout:
     reward: float | None = None
     advantage: float | tuple[float, ...] | None = None
     ref_logprobs: tuple[float, ...] | None = None
+    values: tuple[float, ...] | None = None
+    value_after: float | None = None
+    returns: tuple[float, ...] | None = None
     policy_logprobs: tuple[float, ...] | None = None
     status: RolloutStatus = "completed"
     failure: str = ""
@@ -227,6 +233,8 @@ class TokenStreams:
     """Per-token numbers of one rollout in one optimizer update, all of length `completion.num_tokens`.
 
     `token_weight` is d loss / d logprob of the step's loss: the whole influence of a token as one number.
+    `value` is the critic's, by the weights that the update started from, and `value_weight` is d loss / d value; both empty
+    without a critic.
     `clip` is 0 (free), 1 (held at the lower bound), 2 (held at the upper bound), 3 (held by the dual clip).
     `divergence` (nats) is from the teacher's next-token distribution, where the loss has such a term.
     A rollout that cannot contribute (advantage 0, no KL, no entropy term) is not run through the model again;
@@ -245,6 +253,8 @@ class TokenStreams:
     kl_policy_ref: tuple[float, ...] = ()
     divergence: tuple[float, ...] = ()
     token_weight: tuple[float, ...] = ()
+    value: tuple[float, ...] = ()
+    value_weight: tuple[float, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

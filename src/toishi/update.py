@@ -9,12 +9,14 @@ Decisions:
 4. An answer that cannot contribute (advantage 0, no KL or entropy term) counts in the denominators but is not run again.
    If nothing contributes, no optimizer step is made: a zero gradient is not evidence, and Adam's momentum would still move
    weights.
+5. A critic sees every answer that counts. Where it shares the policy's trunk one pass and one way back serve both losses; where
+   it has its own, that model's pass comes after the policy's graph is gone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -22,79 +24,50 @@ from torch import Tensor
 
 from toishi.algorithms.apply import counted, token_objective
 from toishi.algorithms.rows import Algorithm
-from toishi.config import Config, OptimizerConfig, TrainConfig
 from toishi.errors import NumericsError
 from toishi.observing import Denominators, Observer, SeenRow
 from toishi.ops.random import permutation
-from toishi.packing import PackedRow, pack
+from toishi.packing import PackedRow
+from toishi.passes import (
+    UpdateSettings,
+    packed_rows,
+    policy_logprobs,
+    predict,
+    reference_logprobs,
+    with_reference,
+    with_values,
+)
 from toishi.policy.head import Predictions
 from toishi.policy.optimizer import learning_rate
 from toishi.types import Group, Rollout, RolloutId, TokenStreams, Update
+from toishi.valuing import ValuedRow, prepare_step, value_row
 
 if TYPE_CHECKING:
+    from toishi.policy.critic import Critic
     from toishi.policy.policy import Policy
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UpdateSettings:
-    """What an update needs to know besides the groups."""
-
-    algorithm: Algorithm
-    train: TrainConfig
-    optimizer: OptimizerConfig
-    temperature: float
-    max_new_tokens: int
-    shared_prompt: bool
-    token_budget: int
-    seed: int
-
-    @classmethod
-    def of(cls, config: Config, *, shared_prompt: bool, token_budget: int) -> UpdateSettings:
-        """Those of a run: what its configuration says, and what was decided for its model and machine."""
-        return cls(
-            algorithm=config.algorithm,
-            train=config.train,
-            optimizer=config.optimizer,
-            temperature=config.sampling.temperature,
-            max_new_tokens=config.sampling.max_new_tokens,
-            shared_prompt=shared_prompt,
-            token_budget=token_budget,
-            seed=config.seed,
-        )
-
+__all__ = [
+    "UpdateSettings", "packed_rows", "policy_logprobs", "predict", "reference_logprobs", "update_policy", "with_reference",
+    "with_values",
+]  # fmt: skip
 
 SKIPPED = {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/skipped": 1.0}
 """Scalars of an update without any contribution: nothing moved."""
 
 
-def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
-    """The groups with log-probs under the model of step 0, where KL or advantages need them, and the policy's, if unknown."""
-    row, everyone = settings.algorithm, [rollout for group in groups for rollout in group.rollouts]
-    if row.needs_teacher:
-        policy.taught().look_at(everyone)
-    if not (row.needs_reference or row.needs_policy_before):
-        return tuple(groups)
-    reference = reference_logprobs(policy, everyone, settings) if row.needs_reference else {}
-    unknown = [one for one in everyone if row.needs_policy_before and not one.completion.sampled_logprobs]
-    own = policy_logprobs(policy, unknown, settings)
-    known = {one.id: replace(one, ref_logprobs=reference.get(one.id), policy_logprobs=own.get(one.id)) for one in everyone}
-    return tuple(replace(group, rollouts=tuple(known[one.id] for one in group.rollouts)) for group in groups)
+@dataclass(frozen=True)
+class _Learning:
+    """Who learns in a step, and by which settings. `old`: log-probs from before its first update, where it has several."""
 
+    policy: Policy
+    critic: Critic | None
+    settings: UpdateSettings
+    old: Mapping[RolloutId, tuple[float, ...]]
+    observer: Observer | None
 
-@torch.no_grad()
-def reference_logprobs(
-    policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings
-) -> dict[RolloutId, tuple[float, ...]]:
-    """Log-prob of every token under the reference: the model of step 0, or the teacher; 0 at positions without loss."""
-    if settings.algorithm.reference == "teacher":
-        return policy.taught().logprobs(rollouts, lambda asked: policy_logprobs(asked, rollouts, settings))
-    with policy.as_reference():
-        return policy_logprobs(policy, rollouts, settings)
-
-
-def predict(policy: Policy, row: PackedRow) -> Predictions:
-    """What the policy predicts at the row's positions with loss."""
-    return policy.predict(row.input_ids_L, row.position_ids_L, row.keep_N, row.layout)
+    @property
+    def shares_trunk(self) -> bool:
+        return self.critic is not None and not self.critic.owns_trunk
 
 
 def update_policy(
@@ -105,25 +78,42 @@ def update_policy(
     *,
     step: int,
     observer: Observer | None = None,
+    critic: Critic | None = None,
 ) -> tuple[Update, ...]:
     """All optimizer updates of one step, each with its scalars and per-token streams.
 
+    critic  learns beside the policy, where the row has one; the groups' rollouts have values and returns then
     Raises NumericsError when a loss or gradient is not finite; no weight of that update has changed then.
     """
-    train = settings.train
+    train, settings = settings.train, settings.at(step)
     old = policy_logprobs(policy, counted(groups, settings.algorithm), settings) if train.num_updates > 1 else {}
     lr = learning_rate(settings.optimizer, step, train.steps)
     for parameter_group in optimizer.param_groups:
         parameter_group["lr"] = lr
+    learning = _Learning(policy, critic, settings, old, observer)
     updates = []
     for index in range(train.num_updates):
         minibatch = counted(groups_of_update(groups, index, settings, step), settings.algorithm)
-        streams, scalars = _accumulate(policy, minibatch, old, settings, index, observer)
-        learned = any(stream.computed for stream in streams)
-        scalars |= _step(policy, optimizer, settings, index, observer) if learned else SKIPPED
+        streams, scalars = _accumulate(learning, minibatch, index)
+        taught = None
+        if critic is not None and any(stream.computed for stream in streams):
+            taught = prepare_step(critic, settings.critic, step, train.steps)
+        scalars |= _step(learning, optimizer, index) if _teaches(minibatch, streams, learning) else SKIPPED
+        if critic is not None and taught is not None:
+            critic.step()
+            scalars |= taught
         scalars |= {"update/lr": lr}
         updates.append(Update(step=step, index=index, scalars=scalars, streams=tuple(streams)))
     return tuple(updates)
+
+
+def _teaches(rollouts: Sequence[Rollout], streams: Sequence[TokenStreams], learning: _Learning) -> bool:
+    """Whether the update has a gradient for the policy's weights."""
+    row = learning.settings.algorithm
+    if not row.moves_policy:
+        return False
+    computed = any(stream.computed for stream in streams)
+    return computed and (learning.shares_trunk or any(_contributes(rollout, row) for rollout in rollouts))
 
 
 def groups_of_update(groups: Sequence[Group], index: int, settings: UpdateSettings, step: int) -> list[Group]:
@@ -134,55 +124,34 @@ def groups_of_update(groups: Sequence[Group], index: int, settings: UpdateSettin
     return [groups[int(number)] for position, number in enumerate(order) if position % train.minibatches == part]
 
 
-def policy_logprobs(
-    policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings
-) -> dict[RolloutId, tuple[float, ...]]:
-    """Log-prob of every token under the policy as it is (or the score, on an answer's last token); 0 where there is no loss."""
-    found: dict[RolloutId, tuple[float, ...]] = {}
-    with torch.no_grad():
-        for row in packed_rows(policy, rollouts, settings):
-            logprobs_N, _ = predict(policy, row).logprobs_and_entropy(row.targets_N, settings.temperature)
-            for number, rollout in enumerate(row.rollouts):
-                found[rollout.id] = row.spread(number, logprobs_N)
-    return found
-
-
-def packed_rows(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> list[PackedRow]:
-    """The answers in rows, as an update runs them."""
-    return pack(
-        rollouts,
-        shared_prompt=settings.shared_prompt,
-        token_budget=settings.token_budget,
-        mix_groups=policy.mixes_groups,
-        whole=policy.scores_answers,
-        device=policy.device,
-    )
-
-
-def _accumulate(
-    policy: Policy,
-    rollouts: Sequence[Rollout],
-    old: dict[RolloutId, tuple[float, ...]],
-    settings: UpdateSettings,
-    index: int,
-    observer: Observer | None,
-) -> tuple[list[TokenStreams], dict[str, float]]:
+def _accumulate(learning: _Learning, rollouts: Sequence[Rollout], index: int) -> tuple[list[TokenStreams], dict[str, float]]:
     """Sum the gradient of one update over its rows; streams of all its rollouts, and the update's scalars."""
+    policy, critic, settings = learning.policy, learning.critic, learning.settings
     policy.zero_grad()
+    if critic is not None:
+        critic.zero_grad()
     counts = Denominators(
         num_tokens=sum(sum(rollout.completion.loss_mask) for rollout in rollouts), num_sequences=len(rollouts)
     )
-    needed = [rollout for rollout in rollouts if _contributes(rollout, settings.algorithm)]
+    needed = [rollout for rollout in rollouts if critic is not None or _contributes(rollout, settings.algorithm)]
     streams = {
         rollout.id: TokenStreams(rollout=rollout.id, computed=False, advantage=rollout.advantage_per_token)
         for rollout in rollouts
     }
-    loss = 0.0
+    scalars = {
+        "update/loss": 0.0,
+        "update/tokens": float(counts.num_tokens),
+        "update/rollouts": float(counts.num_sequences),
+    }
+    if critic is not None:
+        scalars |= {"update/value_loss": 0.0, "update/value_clip_share": 0.0}
     for row in packed_rows(policy, needed, settings):
-        row_loss, row_streams = _backward(policy, row, old, settings, counts, index, observer)
-        loss += row_loss
+        row_loss, valued, row_streams = _backward(learning, row, counts, index)
+        scalars["update/loss"] += row_loss
+        if valued is not None:
+            scalars["update/value_loss"] += valued.loss
+            scalars["update/value_clip_share"] += valued.held
         streams |= {stream.rollout: stream for stream in row_streams}
-    scalars = {"update/loss": loss, "update/tokens": float(counts.num_tokens), "update/rollouts": float(counts.num_sequences)}
     return list(streams.values()), scalars
 
 
@@ -191,23 +160,21 @@ def _contributes(rollout: Rollout, row: Algorithm) -> bool:
 
 
 def _backward(
-    policy: Policy,
-    row: PackedRow,
-    old: dict[RolloutId, tuple[float, ...]],
-    settings: UpdateSettings,
-    counts: Denominators,
-    index: int,
-    observer: Observer | None,
-) -> tuple[float, list[TokenStreams]]:
-    """Forward and backward through one packed row: its share of the loss, and its streams."""
-    predicted = predict(policy, row)
-    logprobs_N, entropy_N = predicted.logprobs_and_entropy(row.targets_N, settings.temperature)
-    leaf_logprobs_N = logprobs_N.detach().requires_grad_()
-    leaf_entropy_N = entropy_N.detach().requires_grad_()
-    dtype = leaf_logprobs_N.dtype
-    old_logprobs_N = row.stream((old[r.id] for r in row.rollouts), dtype) if old else leaf_logprobs_N.detach()
+    learning: _Learning, row: PackedRow, counts: Denominators, index: int
+) -> tuple[float, ValuedRow | None, list[TokenStreams]]:
+    """Forward and backward through one packed row: its share of the loss, its values, and its streams."""
+    policy, settings = learning.policy, learning.settings
+    moves = settings.algorithm.moves_policy
+    with torch.set_grad_enabled(moves):
+        predicted = predict(policy, row)
+        logprobs_N, entropy_N = predicted.logprobs_and_entropy(row.targets_N, settings.temperature)
     divergence_N = _divergence(policy, row, predicted, settings)
-    leaf_divergence_N = None if divergence_N is None else divergence_N.detach().requires_grad_()
+    outputs = [logprobs_N, entropy_N] + ([] if divergence_N is None else [divergence_N])
+    leaves = [output_N.detach().requires_grad_() for output_N in outputs]
+    leaf_logprobs_N, leaf_entropy_N = leaves[:2]
+    leaf_divergence_N = None if divergence_N is None else leaves[2]
+    dtype = leaf_logprobs_N.dtype
+    old_logprobs_N = row.stream((learning.old[r.id] for r in row.rollouts), dtype) if learning.old else leaf_logprobs_N.detach()
     ref = [r.ref_logprobs for r in row.rollouts]
     ref_logprobs_N = None if ref[0] is None else row.stream((values for values in ref if values is not None), dtype)
     objective = token_objective(
@@ -228,15 +195,14 @@ def _backward(
     loss = float(objective.loss.detach())
     if loss != loss or abs(loss) == float("inf"):
         raise NumericsError(_bad_rows(row, logprobs_N, loss))
-    leaves = [leaf_logprobs_N, leaf_entropy_N] + ([] if leaf_divergence_N is None else [leaf_divergence_N])
-    weights = torch.autograd.grad(objective.loss, leaves, allow_unused=True, materialize_grads=True)
-    if observer is not None:
+    weights = _slopes(objective.loss, leaves)
+    if learning.observer is not None and moves:
         seen = SeenRow(
             row=row, predicted=predicted, logprobs_N=logprobs_N, entropy_N=entropy_N, old_logprobs_N=old_logprobs_N,
             ref_logprobs_N=ref_logprobs_N, divergence_N=divergence_N, token_weights_N=weights[0], counts=counts,
         )  # fmt: skip
-        observer.row(index, seen)
-    torch.autograd.backward([logprobs_N, entropy_N] + ([] if divergence_N is None else [divergence_N]), list(weights))
+        learning.observer.row(index, seen)
+    valued = _back(learning, row, predicted, outputs, weights, counts.num_tokens)
     columns: dict[str, Tensor | None] = {
         "old_logprob": old_logprobs_N,
         "logprob": leaf_logprobs_N,
@@ -247,8 +213,40 @@ def _backward(
         "ref_logprob": ref_logprobs_N,
         "kl_policy_ref": objective.kl_N,
         "divergence": leaf_divergence_N,
+        "value": None if valued is None else valued.values_N,
+        "value_weight": None if valued is None else valued.weights_N,
     }
-    return loss, [_streams(row, number, columns) for number in range(len(row.rollouts))]
+    return loss, valued, [_streams(row, number, columns) for number in range(len(row.rollouts))]
+
+
+def _slopes(loss: Tensor, leaves: Sequence[Tensor]) -> list[Tensor]:
+    """d loss / d each leaf; 0 where nothing of the loss depends on it."""
+    if not loss.requires_grad:
+        return [torch.zeros_like(leaf) for leaf in leaves]
+    return list(torch.autograd.grad(loss, list(leaves), allow_unused=True, materialize_grads=True))
+
+
+def _back(
+    learning: _Learning,
+    row: PackedRow,
+    predicted: Predictions,
+    outputs: Sequence[Tensor],
+    weights: Sequence[Tensor],
+    num_tokens: int,
+) -> ValuedRow | None:
+    """From the slopes into the models. A shared trunk goes back once, from both; the critic's own follows by itself."""
+    critic, settings = learning.critic, learning.settings
+    ways = list(zip(outputs, weights, strict=True)) if settings.algorithm.moves_policy else []
+    valued = None
+    if critic is not None and not critic.owns_trunk:
+        valued = value_row(critic, predicted, row, settings, num_tokens)
+        ways.append((valued.values_N, valued.weights_N))
+    if ways:
+        torch.autograd.backward([output for output, _ in ways], [weight for _, weight in ways])
+    if critic is not None and critic.owns_trunk:
+        valued = value_row(critic, predict(critic.trunk, row), row, settings, num_tokens)
+        torch.autograd.backward([valued.values_N], [valued.weights_N])
+    return valued
 
 
 def _divergence(policy: Policy, row: PackedRow, predicted: Predictions, settings: UpdateSettings) -> Tensor | None:
@@ -279,10 +277,9 @@ def _bad_rows(row: PackedRow, logprobs_N: Tensor, loss: float) -> str:
     return f"the loss is {loss} in the rows of rollouts (step/group/member) {named}; no weight was changed by this update"
 
 
-def _step(
-    policy: Policy, optimizer: torch.optim.Optimizer, settings: UpdateSettings, index: int, observer: Observer | None
-) -> dict[str, float]:
+def _step(learning: _Learning, optimizer: torch.optim.Optimizer, index: int) -> dict[str, float]:
     """Clip, step, publish: gradient norms before and after clipping."""
+    policy, settings, observer = learning.policy, learning.settings, learning.observer
     norm = policy.grad_norm()
     limit = settings.optimizer.max_grad_norm
     factor = 1.0 if limit is None or norm <= limit else limit / norm

@@ -27,6 +27,13 @@ from toishi.errors import ConfigError
         ("grpo", {"baseline": "none"}, "scale 'group_std' with baseline 'none'"),
         ("reinforce_pp", {"baseline": "none"}, "scale 'batch_std' with baseline 'none'"),
         ("raft", {"baseline": "group_mean"}, "filter 'keep_best' gives the best answers advantage 1"),
+        ("ppo", {"credit": "reward_to_go"}, "baseline 'critic' and credit 'gae' need each other"),
+        ("grpo", {"credit": "gae"}, "baseline 'critic' and credit 'gae' need each other"),
+        ("ppo", {"scale": "batch_std"}, "set scale to 'none', and whiten to true"),
+        ("a2c", {"policy_term": False}, "for sampled answers that teach the policy"),
+        ("a2c", {"source": "written"}, "for sampled answers that teach the policy"),
+        ("grpo", {"gamma": 0.9}, "are about a critic's values, and baseline 'group_mean' has none"),
+        ("grpo", {"truncation": "bootstrap"}, "are about a critic's values"),
         ("reward_model", {"source": "sampled"}, "predicts 'score' learns from pairs"),
         ("reward_model", {"kl": "k3", "kl_coef": 0.1}, "has no distribution over tokens"),
         ("dpo", {"centring": 0.1}, "centring=0.1 holds scores near 0, and predicts 'tokens' has none"),
@@ -48,7 +55,7 @@ def test_unknown_row() -> None:
 def test_rows_that_need_a_group() -> None:
     alone = {name for name, row in ROWS.items() if not row.needs_group}
     assert alone == {
-        *("reinforce", "reinforce_pp", "raft", "raft_pp", "entropy_only", "sft", "dft", "unlikelihood"),
+        *("reinforce", "reinforce_pp", "raft", "raft_pp", "entropy_only", "sft", "dft", "unlikelihood", "a2c", "ppo"),
         *("gkd", "opd", "opd_sampled"),
     }
 

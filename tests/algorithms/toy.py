@@ -143,9 +143,12 @@ def gradient(objective: Objective, logits_PV: Tensor) -> Tensor:
 
 
 def informed(groups: Iterable[Group]) -> list[Group]:
-    """The groups with log-probs under a reference model, which preference losses need: another number for each token."""
+    """The groups with what some rows need of each token: a log-prob under a reference model, and a critic's value."""
     return [replace(one, rollouts=tuple(map(_informed, one.rollouts))) for one in groups]
 
 
 def _informed(rollout: Rollout) -> Rollout:
-    return replace(rollout, ref_logprobs=tuple(-0.3 - 0.2 * token for token in rollout.completion.token_ids))
+    ids = rollout.completion.token_ids
+    return replace(
+        rollout, ref_logprobs=tuple(-0.3 - 0.2 * token for token in ids), values=tuple(0.1 + 0.15 * token for token in ids)
+    )

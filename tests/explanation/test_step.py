@@ -132,6 +132,9 @@ FORMULAS = {
     "cispo": "advantage = (reward - mean) / (std + 0.0001)",
     "raft": "advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others",
     "reinforce_rej": "advantage = 2·reward - 1",
+    "a2c": "advantage of a token = reward + value after - value before + (the same of the next token)",
+    "ppo": "advantage of a token = ((reward + value after - value before + 0.95·(the same of the next token)) "
+    "- mean of the step) / (std of the step + 1e-08)",
     "entropy_only": "advantages are not used: only the entropy and KL terms teach",
 }
 
@@ -158,7 +161,7 @@ def value_of(expression: str) -> float:
 CHANGES: list[dict[str, Any]] = [{}, {"filter": "keep_positive"}, {"truncation": "soft_penalty", "soft_penalty_tokens": 7}]
 
 
-COMPARING = {name for name, row in ROWS.items() if row.credit != "preference" and not row.needs_teacher}
+COMPARING = {name for name, row in ROWS.items() if row.credit in ("sequence", "reward_to_go") and not row.needs_teacher}
 WORKED = [(name, changes) for name in sorted(COMPARING - {"raft", "raft_pp", "entropy_only"}) for changes in CHANGES]
 
 

@@ -65,6 +65,7 @@ def kl_without_reward(row: Row, age: int) -> Row:
 
 FAULTS: tuple[Fault, ...] = (
     Fault(rule="not_finite", change=constant(update__loss=float("nan"))),
+    Fault(rule="blind_critic", change=constant(critic__explained_variance=-0.2)),
     Fault(rule="not_finite", change=constant(update__ratio_max=float("inf"))),
     Fault(rule="sampler_gap_at_start", at=1, change=constant(sampler_gap__mean_abs=0.02)),
     Fault(rule="sampler_gap", change=constant(sampler_gap__mean_abs=0.3)),

@@ -13,6 +13,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from toishi.algorithms.critic import CRITIC_METRICS
 from toishi.algorithms.preference import PAIR_METRICS
 from toishi.evaluate import Evaluation
 
@@ -73,7 +74,7 @@ def step_row(step: int, noise: random.Random, shape: Shape) -> Row:
         reward_metrics(groups)
         | answer_metrics(step, noise, shape, length, entropy)
         | update_metrics(noise, shape, groups)
-        | {"prompts/left_out": 0, **dict.fromkeys(PAIR_METRICS)}  # neither written answers nor pairs
+        | {"prompts/left_out": 0, **dict.fromkeys((*PAIR_METRICS, *CRITIC_METRICS))}  # no written answers, pairs or critic
         | {"step": step}
     )
 

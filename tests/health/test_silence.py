@@ -100,3 +100,12 @@ def test_unmeasured_metrics_say_nothing() -> None:
     assert rules(MadeRun(rows, [])) == set()
     empty = [dict.fromkeys(healthy(0, Shape(steps=1)).rows[0]) | {"step": step} for step in range(1, 80)]
     assert rules(MadeRun(empty, [])) == set()
+
+
+def test_a_critic_may_know_nothing_while_it_learns_alone_and_when_all_is_solved() -> None:
+    alone = load_config({"algorithm": "ppo", "critic": {"warmup_steps": 10}})
+    still = {"critic/explained_variance": -0.2, "update/count": 0}
+    run = plant(healthy(0, Shape(steps=15)), 1, lambda row, age: still if age < 10 else {"critic/explained_variance": -0.2})
+    assert not {"blind_critic", "skipped_updates"} & rules(run, alone)
+    solved = plant(healthy(0, LONG), 40, rewards(RIGHT, RIGHT, RIGHT, MIXED))
+    assert "blind_critic" not in rules(plant(solved, 60, constant(critic__explained_variance=-0.2)))

@@ -115,3 +115,20 @@ def test_a_gpu_keeps_no_laid_out_weights() -> None:
     found = parts(estimated(replace(SMALL, device="cuda")))
     assert "laid-out weights" not in found
     assert "libraries" not in found
+
+
+def test_a_shared_critic_is_a_head_and_a_separate_one_a_second_model() -> None:
+    """Bytes of 36 N: policy 16, critic 16, reference 4."""
+    shared = parts(estimated(algorithm={"name": "ppo"}))
+    assert shared["critic"] == 16 * 577
+    separate = parts(estimated(algorithm={"name": "ppo", "kl_coef": 0.1}, critic={"kind": "separate"}))
+    assert separate["critic"] == 16 * (134_515_008 + 577)
+    assert of_weights(separate) + separate["critic"] / GIB == pytest.approx(4.51, abs=5e-3)
+    assert "critic" not in parts(estimated())
+
+
+def test_a_separate_critic_has_its_own_optimizer_and_frozen_weights() -> None:
+    adapted = replace(SMALL, parameters=139_399_488, trained=4_884_480, compute_bytes=2)
+    sgd = {"kind": "separate", "optimizer": {"name": "sgd"}}
+    found = parts(estimated(adapted, algorithm={"name": "a2c"}, critic=sgd))
+    assert found["critic"] == (4 + 4 + 2) * 4_884_480 + 8 * 577 + 2 * 134_515_008

@@ -22,7 +22,8 @@ from tests.record.builders import RUN_FIELDS, completion, mixed_group, plain_gro
 from toishi.errors import RecordError
 from toishi.record import Run, RunWriter
 from toishi.record.columns import Column
-from toishi.record.rows import groups_of, rollout_rows, streams_of, token_rows
+from toishi.record.nouns import groups_of, streams_of
+from toishi.record.rows import rollout_rows, token_rows
 from toishi.record.schema import ROLLOUT_SCHEMA, TOKEN_COLUMNS, TOKEN_SCHEMA, schema_markdown
 from toishi.record.tables import read_table
 from toishi.types import Group, StepReport

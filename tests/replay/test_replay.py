@@ -69,6 +69,17 @@ KINDS: dict[str, dict[str, Any]] = {
     "sgd with momentum and decay": {
         "optimizer": {"name": "sgd", "lr": 0.05, "momentum": 0.9, "weight_decay": 0.1, "warmup_steps": 2, "decay": "cosine"}
     },
+    "shared critic": {"algorithm": "ppo", "train.inner_epochs": 2, "train.minibatches": 2},
+    "separate critic, adapters, bfloat16": {
+        "algorithm": {"name": "ppo", "kl_coef": 0.1},
+        "model.lora": {"rank": 2},
+        "model.dtype": "bfloat16",
+        "critic": {"kind": "separate", "optimizer": {"name": "adamw", "lr": 1e-2}},
+    },
+    "critic alone at first, cut answers bootstrapped": {
+        "algorithm": {"name": "a2c", "truncation": "bootstrap"},
+        "critic": {"warmup_steps": 2},
+    },
     "no streams": {"record.tokens": False},
     "ended by an anchor": {"checkpoint.anchor_every": 1},
 }

@@ -19,6 +19,7 @@ from toishi.algorithms.objective import Objective, token_objective
 from toishi.algorithms.preference import pair_members
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import Shaped, counts, shaped
+from toishi.algorithms.temporal import value_targets
 from toishi.errors import RewardError
 from toishi.ops.advantages import group_mean_scale, group_std
 from toishi.types import Group, GroupBaseline, Rollout
@@ -30,12 +31,13 @@ def assign_advantages(groups: Sequence[Group], row: Algorithm, *, max_new_tokens
     """The groups of a step with advantages and baseline numbers filled in.
 
     A rollout that could not be scored, failed or is masked gets advantage 0 and is outside every statistic. A group that
-    the row's filter drops has `baseline.kept` False, the reason in `baseline.why`, and advantages 0.
+    the row's filter drops has `baseline.kept` False, the reason in `baseline.why`, and advantages 0. With a critic every
+    rollout that counts has its returns as well.
 
     max_new_tokens  the token limit, for the soft length penalty
     Raises RewardError when MaxRL meets a negative reward or a score's span lies outside its completion, NumericsError for
     a reward that is not finite, ConfigError for a penalty ramp longer than the limit, ValueError when log-probs of the
-    reference are needed and missing.
+    reference or values are needed and missing.
 
     Rewards 1, 0, 0, 0 under Dr.GRPO (mean .25):
 
@@ -55,9 +57,12 @@ def assign_advantages(groups: Sequence[Group], row: Algorithm, *, max_new_tokens
     if row.scale == "group_mean":
         _refuse_negative(groups, shaped_groups)
     assigned = CREDITS[row.credit](shaped_groups, row)
+    targets: list[list[tuple[float, ...] | None]] = [[None] * len(group) for group in shaped_groups]
+    if row.needs_critic:
+        targets = value_targets(shaped_groups, row)
     baselines = _baselines(shaped_groups, row)
-    stages = zip(groups, assigned, baselines, strict=True)
-    return tuple(_finished(group, advantages, baseline, row) for group, advantages, baseline in stages)
+    stages = zip(groups, assigned, targets, baselines, strict=True)
+    return tuple(_finished(*stage, row) for stage in stages)
 
 
 def counted(groups: Sequence[Group], row: Algorithm) -> tuple[Rollout, ...]:
@@ -93,12 +98,19 @@ def _baselines(shaped_groups: Sequence[Sequence[Shaped]], row: Algorithm) -> lis
     ]
 
 
-def _finished(group: Group, advantages: Sequence[Advantage], baseline: GroupBaseline, row: Algorithm) -> Group:
+def _finished(
+    group: Group,
+    advantages: Sequence[Advantage],
+    returns: Sequence[tuple[float, ...] | None],
+    baseline: GroupBaseline,
+    row: Algorithm,
+) -> Group:
     judged = [rollout.reward if counts(rollout, row) else None for rollout in group.rollouts]
     verdict = FILTERS[row.filter](advantages, judged)
     why = "; ".join(filter(None, (verdict.why, noise_note(group.rollouts))))
     rollouts = tuple(
-        replace(rollout, advantage=advantage) for rollout, advantage in zip(group.rollouts, verdict.advantages, strict=True)
+        replace(rollout, advantage=advantage, returns=targets)
+        for rollout, advantage, targets in zip(group.rollouts, verdict.advantages, returns, strict=True)
     )
     return replace(group, rollouts=rollouts, baseline=replace(baseline, kept=verdict.kept, why=why))
 

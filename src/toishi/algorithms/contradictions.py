@@ -114,6 +114,35 @@ CONTRADICTIONS: tuple[tuple[Callable[[Any], bool], str], ...] = (
         "source 'written_pairs' gives a chosen and a rejected answer, which credit 'preference' compares; got '{row.credit}'",
     ),
     (
+        lambda row: (row.baseline == "critic") != (row.credit == "gae"),
+        "baseline 'critic' and credit 'gae' need each other: values become advantages of tokens by their surprises; got "
+        "baseline '{row.baseline}' and credit '{row.credit}'",
+    ),
+    (
+        lambda row: row.baseline == "critic" and row.scale != "none",
+        "scale '{row.scale}' divides what is left of a reward, and with a critic every token has its own difference: set scale "
+        "to 'none', and whiten to true for advantages of spread 1",
+    ),
+    (
+        lambda row: row.baseline == "critic" and (row.source != "sampled" or not row.policy_term),
+        "baseline 'critic' is for sampled answers that teach the policy: set source to 'sampled' and policy_term to true, got "
+        "'{row.source}' and {row.policy_term}",
+    ),
+    (
+        lambda row: (
+            row.baseline != "critic"
+            and (
+                row.gamma != 1
+                or row.gae_lambda != 1
+                or row.whiten
+                or row.value_clip is not None
+                or row.truncation == "bootstrap"
+            )
+        ),
+        "gamma, gae_lambda, whiten, value_clip and truncation 'bootstrap' are about a critic's values, and baseline "
+        "'{row.baseline}' has none; leave them out, or choose baseline 'critic' with credit 'gae'",
+    ),
+    (
         lambda row: row.predicts == "score" and (row.source != "written_pairs" or row.credit != "preference"),
         "predicts 'score' learns from pairs (a score that is sampled from does not exist): set source to 'written_pairs' and "
         "credit to 'preference', got '{row.source}' and '{row.credit}'",

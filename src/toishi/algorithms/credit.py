@@ -6,7 +6,8 @@ Decisions:
 2. `to_go`: a token's return is what its answer earns at and after it; KL in the reward is paid token by token. What is
    subtracted and divided by comes from whole-answer returns, so it is one number for an answer; only token statistics of
    the batch (REINFORCE++) look at the returns of tokens.
-3. All tables of a step are built at once: [P, G] for answers, [P, M] for steps, [P, G, T] for tokens.
+3. What a critic's values make of it is in `temporal`.
+4. All tables of a step are built at once: [P, G] for answers, [P, M] for steps, [P, G, T] for tokens.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from toishi.algorithms.filters import Advantage
 from toishi.algorithms.preference import pair_advantages
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import Shaped
+from toishi.algorithms.temporal import ShapedGroups, surprises
 from toishi.errors import RewardError
 from toishi.ops.advantages import (
     BASELINES,
@@ -31,8 +33,6 @@ from toishi.ops.advantages import (
     reward_to_go,
     step_advantages,
 )
-
-ShapedGroups = Sequence[Sequence[Shaped]]
 
 
 def whole_answer(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
@@ -120,6 +120,7 @@ COMBINES: Mapping[str, Callable[[ShapedGroups, Algorithm], Tensor]] = {
 CREDITS: Mapping[str, Callable[[ShapedGroups, Algorithm], list[list[Advantage]]]] = {
     "sequence": whole_answer,
     "reward_to_go": to_go,
+    "gae": surprises,
     "preference": of_pairs,
     "teacher": of_the_teacher,
 }

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from toishi.algorithms.note import AlgorithmNote
+from toishi.algorithms.notes_critic import CRITIC_NOTES
 from toishi.algorithms.notes_group import GROUP_NOTES
 from toishi.algorithms.notes_pairs import PAIR_NOTES
 from toishi.algorithms.notes_plain import PLAIN_NOTES
@@ -21,7 +22,7 @@ from toishi.errors import ConfigError, nearest
 __all__ = ["NOTES", "AlgorithmNote", "describe"]
 
 NOTES: Mapping[str, AlgorithmNote] = {
-    note.name: note for note in (*PLAIN_NOTES, *GROUP_NOTES, *WRITTEN_NOTES, *PAIR_NOTES, *TAUGHT_NOTES)
+    note.name: note for note in (*PLAIN_NOTES, *GROUP_NOTES, *CRITIC_NOTES, *WRITTEN_NOTES, *PAIR_NOTES, *TAUGHT_NOTES)
 }
 
 

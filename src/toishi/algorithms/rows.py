@@ -9,7 +9,9 @@ Decisions:
 3. Rows that learn from comparisons say so (`needs_group`), so that a group of one is refused before training.
 4. A sequence-level ratio makes one loss per sequence and repeats it on its tokens; the mean over the tokens gives it back,
    so `rloo` and `gspo` reduce by `sequence_mean_token_mean`.
-5. Choices that would contradict or silently undo one another are refused (`contradictions.py`), with the remedy.
+5. Baseline 'critic' is a model's guess of what a text will earn, and credit 'gae' makes token advantages of its surprises: one
+   needs the other. Which model guesses, and how it learns, is no choice of the row (`critic` of the configuration).
+6. Choices that would contradict or silently undo one another are refused (`contradictions.py`), with the remedy.
 """
 
 from __future__ import annotations
@@ -23,7 +25,7 @@ from toishi.errors import ConfigError, nearest
 
 RewardMap = Literal["identity", "plus_minus"]
 Combine = Literal["sum", "normalise_each"]
-Baseline = Literal["none", "batch_mean", "group_mean", "leave_one_out"]
+Baseline = Literal["none", "batch_mean", "group_mean", "leave_one_out", "critic"]
 Scale = Literal["none", "group_std", "batch_std", "group_mean"]
 Filter = Literal["none", "drop_tied", "drop_all_wrong", "keep_best", "keep_positive"]
 RatioLevel = Literal["token", "sequence_mean", "sequence_sum"]
@@ -31,10 +33,8 @@ Source = Literal["sampled", "written", "written_pairs", "mixed"]
 Surrogate = Literal["score_function", "clipped", "dual_clip", "stop_gradient", "dynamic", "unlikelihood"]
 Reduction = Literal["token_mean", "sequence_mean_token_mean", "sequence_sum", "constant_length"]
 Kl = Literal["none", "k1_in_reward", "k2", "k3", "ratio_k3"]
-Truncation = Literal["keep", "mask", "soft_penalty"]
+Truncation = Literal["keep", "mask", "soft_penalty", "bootstrap"]
 OffPolicy = Literal["none", "truncated_importance", "mask"]
-
-
 Predicts = Literal["tokens", "score"]
 
 
@@ -72,11 +72,25 @@ class Algorithm(BaseModel):
     std_ddof: Literal[0, 1] = Field(default=1, description="1 = sample, 0 = population standard deviation")
     std_epsilon: float = Field(default=1e-4, ge=0, description="added to the divisor")
     filter: Filter = Field(default="none", description="which groups or rollouts teach")
-    credit: Literal["sequence", "reward_to_go", "preference", "teacher"] = Field(
+    credit: Literal["sequence", "reward_to_go", "gae", "preference", "teacher"] = Field(
         default="sequence",
-        description="one number per answer; per token the sum of what comes at and after it; or from the best and the worst "
-        "answer of a group: log-probs compared with the reference model (DPO), or scores (reward models); or "
-        "per token how much likelier the teacher finds it than the policy",
+        description="one number per answer; per token the sum of what comes at and after it; per token a critic's surprises "
+        "from it on (GAE); from the best and the worst answer of a group: log-probs compared with the reference (DPO), or "
+        "scores (reward models); or per token how much likelier the teacher finds it than the policy",
+    )
+    gamma: float = Field(default=1.0, ge=0, le=1, description="credit 'gae': what a token later counts of a reward")
+    gae_lambda: float = Field(
+        default=1.0, ge=0, le=1, description="credit 'gae': 1 = what was earned minus the value, 0 = the next surprise only"
+    )
+    whiten: bool = Field(
+        default=False,
+        description="credit 'gae': advantages of all tokens of the step are centred and divided by their spread, returns not",
+    )
+    value_coef: float = Field(default=0.5, gt=0, description="baseline 'critic': factor of the value loss")
+    value_clip: float | None = Field(
+        default=None,
+        gt=0,
+        description="baseline 'critic': a value that came nearer to its return by more than this is held; null = never",
     )
     preference: Literal["sigmoid", "ipo"] = Field(default="sigmoid", description="credit 'preference': the loss of a pair")
     beta: float = Field(
@@ -110,7 +124,11 @@ class Algorithm(BaseModel):
         le=1,
         description="which one: 0 = KL(teacher || policy), 1 = KL(policy || teacher), between: generalised Jensen-Shannon",
     )
-    truncation: Truncation = Field(default="keep", description="answers that hit the token limit")
+    truncation: Truncation = Field(
+        default="keep",
+        description="answers that hit the token limit: scored like others, left out, with a "
+        "length penalty, or (bootstrap) worth what the critic says of the text so far, as one that was interrupted",
+    )
     soft_penalty_tokens: int = Field(
         default=0, ge=0, description="soft_penalty: length of the ramp before the limit (DAPO's L_cache)"
     )
@@ -137,6 +155,11 @@ class Algorithm(BaseModel):
         return self.credit in ("preference", "teacher")
 
     @property
+    def needs_critic(self) -> bool:
+        """Advantages are made of values, which a critic gives."""
+        return self.baseline == "critic"
+
+    @property
     def needs_reference(self) -> bool:
         """Log-probs under the reference are asked for: for a KL term, or since advantages compare with them."""
         compares = self.credit == "teacher" or (self.credit == "preference" and self.predicts == "tokens")
@@ -158,6 +181,21 @@ class Algorithm(BaseModel):
         in_loss = self.kl not in ("none", "k1_in_reward") and self.kl_coef > 0
         return in_loss or self.entropy_coef != 0 or self.divergence_coef > 0
 
+    @property
+    def moves_policy(self) -> bool:
+        """Anything in the loss has a gradient by the policy's log-probs or entropies."""
+        return self.policy_term or self.moves_without_advantage
+
+    def at(self, step: int, critic_warmup: int) -> Algorithm:
+        """The row that a step's loss is made by. In the first `critic_warmup` steps only the critic learns: nothing of the loss
+        moves the policy then.
+
+        >>> algorithm("ppo").at(3, critic_warmup=3).moves_policy, algorithm("ppo").at(4, critic_warmup=3).moves_policy
+        (False, True)
+        """
+        still = {"policy_term": False, "kl": "none", "kl_coef": 0.0, "entropy_coef": 0.0, "divergence_coef": 0.0}
+        return self.model_copy(update=still) if self.needs_critic and step <= critic_warmup else self
+
     @field_validator("std_ddof", mode="before")
     @classmethod
     def _no_bool(cls, value: object) -> object:
@@ -176,7 +214,7 @@ class Algorithm(BaseModel):
 _PAIRS: dict[str, Any] = {
     "baseline": "none", "credit": "preference", "surrogate": "score_function", "reduction": "sequence_sum",
 }  # fmt: skip
-
+_CRITIC: dict[str, Any] = {"baseline": "critic", "credit": "gae"}
 _TAUGHT: dict[str, Any] = {"policy_term": False, "baseline": "none", "surrogate": "score_function"}
 
 ROWS: dict[str, Algorithm] = {
@@ -209,11 +247,7 @@ ROWS: dict[str, Algorithm] = {
         Algorithm(name="cispo", scale="group_std", surrogate="stop_gradient", clip_low=1.0, clip_high=4.0),
         Algorithm(name="maxrl", scale="group_mean", std_epsilon=0.0),
         Algorithm(
-            name="raft",
-            baseline="none",
-            filter="keep_best",
-            surrogate="score_function",
-            reduction="sequence_mean_token_mean",
+            name="raft", baseline="none", filter="keep_best", surrogate="score_function", reduction="sequence_mean_token_mean"
         ),
         Algorithm(name="raft_pp", baseline="none", filter="keep_best", reduction="sequence_mean_token_mean"),
         Algorithm(
@@ -222,6 +256,17 @@ ROWS: dict[str, Algorithm] = {
             baseline="none",
             filter="drop_tied",
             reduction="sequence_mean_token_mean",
+        ),
+        Algorithm(name="a2c", surrogate="score_function", **_CRITIC),
+        Algorithm(
+            name="ppo",
+            gae_lambda=0.95,
+            whiten=True,
+            std_epsilon=1e-8,
+            value_coef=0.1,
+            value_clip=0.2,
+            kl="k1_in_reward",
+            **_CRITIC,
         ),
         Algorithm(name="sft", source="written", baseline="none", surrogate="score_function"),
         Algorithm(name="dft", source="written", baseline="none", surrogate="dynamic"),
@@ -232,13 +277,7 @@ ROWS: dict[str, Algorithm] = {
         Algorithm(name="dpo_online", filter="drop_tied", **_PAIRS),
         Algorithm(name="gkd", source="mixed", divergence_coef=1.0, **_TAUGHT),
         Algorithm(name="opd", divergence_coef=1.0, divergence_beta=1.0, **_TAUGHT),
-        Algorithm(
-            name="opd_sampled",
-            credit="teacher",
-            reference="teacher",
-            baseline="none",
-            surrogate="score_function",
-        ),
+        Algorithm(name="opd_sampled", credit="teacher", reference="teacher", baseline="none", surrogate="score_function"),
         Algorithm(name="entropy_only", policy_term=False, baseline="none", entropy_coef=1e-3, surrogate="score_function"),
     )
 }

@@ -35,6 +35,8 @@ class Shaped:
     parts         by reward, its weight and what it says of the whole answer: the contribution divided by the weight, so that a
                   cap or a closed gate is in it; rewards of weight 0 are not here
     kl_penalty_T  kl_coef · (logprob_sampled - logprob_ref) for each token, to be subtracted; empty without KL in the reward
+    values_T      what the critic said before the step of the text before each token; empty without a critic
+    value_after   and of the text after the last one, where the answer was cut and that counts as a time-out; else 0
     log_ratio_T   log π - log π_ref of each token with loss, 0 elsewhere; a reward model's score stands on the last token. Empty
                   where no advantage is made of it
     margin        by how much its pair says that it is better at least
@@ -48,6 +50,8 @@ class Shaped:
     parts: Mapping[str, tuple[float, float]] = field(default_factory=dict)
     kl_penalty_T: tuple[float, ...] = ()
     log_ratio_T: tuple[float, ...] = ()
+    values_T: tuple[float, ...] = ()
+    value_after: float = 0.0
     margin: float = 0.0
 
     @property
@@ -91,7 +95,30 @@ def shaped(rollout: Rollout, row: Algorithm, max_new_tokens: int) -> Shaped:
     return Shaped(
         counts=True, loss_mask_T=loss_mask_T, outcome=outcome, steps=steps, parts=_parts(rollout), kl_penalty_T=penalty_T,
         log_ratio_T=_COMPARED[row.predicts](rollout) if row.needs_policy_before else (), margin=_margin(rollout),
+        values_T=_values(rollout) if row.needs_critic else (), value_after=rollout.value_after or 0.0,
     )  # fmt: skip
+
+
+def token_rewards(answer: Shaped) -> list[float]:
+    """What each token with loss earned; an answer without one earns nothing here.
+
+    >>> penalty = (0.25, 0.0, 0.5, 0.0)
+    >>> token_rewards(Shaped(counts=True, loss_mask_T=(1, 0, 1, 0), outcome=1.0, steps=((0.5, 1),), kl_penalty_T=penalty))
+    [0.25, 0.5]
+    """
+    rewards_T = [0.0] * len(answer.loss_mask_T)
+    for reward, last in (*answer.steps, (answer.outcome, len(rewards_T) - 1)):
+        if rewards_T:
+            rewards_T[last] += reward
+    for place, penalty in enumerate(answer.kl_penalty_T):
+        rewards_T[place] -= penalty
+    earned: list[float] = []
+    for reward, trained in zip(rewards_T, answer.loss_mask_T, strict=True):
+        if trained:
+            earned.append(reward)
+        elif earned:
+            earned[-1] += reward
+    return earned
 
 
 def soft_overlong_penalty(length: int, limit: int, ramp: int) -> float:
@@ -144,6 +171,12 @@ def _kl_penalty(rollout: Rollout, row: Algorithm) -> tuple[float, ...]:
         raise ValueError(f"rollout {rollout.id}: kl 'k1_in_reward' needs ref_logprobs, log-probs under the reference model")
     streams = zip(completion.sampled_logprobs, rollout.ref_logprobs, completion.loss_mask, strict=True)
     return tuple(row.kl_coef * (sampled - ref) * mask for sampled, ref, mask in streams)
+
+
+def _values(rollout: Rollout) -> tuple[float, ...]:
+    if rollout.values is None:
+        raise ValueError(f"rollout {rollout.id}: its advantage needs the critic's values of the text before each token")
+    return rollout.values
 
 
 def _log_ratio(rollout: Rollout) -> tuple[float, ...]:

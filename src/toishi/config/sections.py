@@ -19,6 +19,7 @@ from pydantic import ConfigDict, Field, field_validator, model_validator
 
 from toishi.algorithms.rows import Algorithm, algorithm
 from toishi.algorithms.terms import Term, in_order
+from toishi.config.contradictions import contradictions_of_answers, contradictions_of_training
 from toishi.config.models import Listed, ModelConfig, OpenSection, Section, TeacherConfig, Text
 from toishi.config.scores import require_no_sampling
 from toishi.config.teachers import require_teacher
@@ -134,6 +135,28 @@ class OptimizerConfig(Section):
     )
 
 
+class CriticOptimizerConfig(OptimizerConfig):
+    """How a critic's gradient becomes changed weights: as the policy's does, ten times as fast, since its head starts at 0."""
+
+    lr: float = Field(default=1e-4, gt=0, description="learning rate after the warm-up")
+
+
+class CriticConfig(Section):
+    """What guesses the value of a text, where the algorithm has such a baseline (a2c, ppo)."""
+
+    kind: Literal["shared", "separate"] = Field(
+        default="shared",
+        description="a head on the policy's own hidden states, or a second model that starts as the policy does",
+    )
+    warmup_steps: int = Field(
+        default=0, ge=0, description="first steps in which only the critic's own weights learn; the policy stays as it is"
+    )
+    optimizer: CriticOptimizerConfig = Field(
+        default=CriticOptimizerConfig(),
+        description="of the critic's own weights: the head alone (shared: the trunk is the policy's to step), or all of them",
+    )
+
+
 class EvaluationConfig(Section):
     """When and how held-out prompts are measured."""
 
@@ -205,6 +228,7 @@ class Config(Section):
     sampling: SamplingConfig = SamplingConfig()
     train: TrainConfig = TrainConfig()
     optimizer: OptimizerConfig = OptimizerConfig()
+    critic: CriticConfig = CriticConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     record: RecordConfig = RecordConfig()
@@ -215,47 +239,10 @@ class Config(Section):
 
     @model_validator(mode="after")
     def _possible(self) -> Config:
-        row, sampling, train = self.algorithm, self.sampling, self.train
         in_order(self.rewards)
-        truncated_support = sampling.top_p < 1 or sampling.top_k > 0 or sampling.min_p > 0
-        if truncated_support and row.off_policy == "none":
-            raise ValueError(
-                "sampling.top_p/top_k/min_p change the distribution that answers come from, so the data would be "
-                "off-policy without a word; set them to 1/0/0, or set algorithm.off_policy to a correction"
-            )
-        if row.needs_group and train.group_size < 2:
-            raise ValueError(
-                f"algorithm '{row.name}' compares answers to the same prompt (baseline {row.baseline}, scale {row.scale}): "
-                f"train.group_size must be at least 2, got {train.group_size}"
-            )
-        given = row.answers_per_prompt
-        if given is not None and train.group_size != given:
-            raise ValueError(
-                f"algorithm '{row.name}' takes {given} written answer{'s'[: given - 1]} to a prompt (source {row.source}): "
-                f"train.group_size must be {given}, got {train.group_size}"
-            )
-        if row.source != "sampled" and train.refill_rounds:
-            raise ValueError("train.refill_rounds samples further prompts, and written answers are not sampled; set it to 0")
-        if given is not None and sampling.temperature != 1:
-            raise ValueError(
-                f"sampling.temperature={sampling.temperature:g} would divide the logits of written answers too; set it to 1"
-            )
-        if row.credit == "preference" and train.num_updates > 1:
-            raise ValueError(
-                f"credit 'preference' takes its advantages at the weights before the update, so a step has one: set "
-                f"train.inner_epochs and train.minibatches to 1, got {train.inner_epochs} and {train.minibatches}"
-            )
+        for found in (contradictions_of_answers(self), contradictions_of_training(self)):
+            for why in found:
+                raise ValueError(why)
         require_no_sampling(self)
         require_teacher(self)
-        if train.minibatches > train.prompts_per_step:
-            raise ValueError(
-                f"train.minibatches={train.minibatches} is more than train.prompts_per_step={train.prompts_per_step}: "
-                "groups are never split, so there is at least one prompt per minibatch"
-            )
-        if row.soft_penalty_tokens > sampling.max_new_tokens:
-            raise ValueError(
-                f"algorithm.soft_penalty_tokens={row.soft_penalty_tokens} is more than "
-                f"sampling.max_new_tokens={sampling.max_new_tokens}: the ramp before the limit would begin before the first "
-                "token, so every answer would be punished; make it shorter"
-            )
         return self

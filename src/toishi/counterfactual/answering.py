@@ -80,6 +80,10 @@ def groups_with(step: RecordedStep, group: int, change: Change, settings: Update
             "algorithm.kl: the run kept no log-probs under the reference model, since it had no KL term, so none can be added "
             "afterwards; start a new run to see it"
         )
+    if settings.algorithm.needs_critic and any(rollout.values is None for rollout in step.report.rollouts):
+        raise ConfigError(
+            "algorithm.baseline: the run had no critic, so there are no values to compare with; start a new run to see it"
+        )
     return changed_groups(
         step.groups,
         group,

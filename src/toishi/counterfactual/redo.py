@@ -56,13 +56,13 @@ def redo_changed(
 
     def updating(learner: Learner, groups: tuple[Group, ...], number: int) -> tuple[Update, ...]:
         here = replace(step, report=replace(step.report, groups=groups))
-        kept = Snapshot.take(learner.policy, learner.optimizer)
+        kept = Snapshot.take(learner.policy, learner.optimizer, learner.critic)
         rollouts = [rollout for group in groups for rollout in group.rollouts if any(rollout.completion.loss_mask)]
         before = _totals(learner, rollouts)
         for place, (group, change) in enumerate(questions, start=1):
             on_stage(f"doing step {number} with the change" + (f" {place} of {len(questions)}" if len(questions) > 1 else ""))
             done.append(_changed(learner, here, group, change, before, rollouts))
-            kept.put_back(learner.policy, learner.optimizer)
+            kept.put_back(learner.policy, learner.optimizer, learner.critic)
         on_stage(f"doing step {number} as recorded")
         return plain_updates(learner, groups, number)
 
@@ -86,7 +86,12 @@ def _changed(
     settings = replace(learner.settings, algorithm=new.algorithm, optimizer=new.optimizer)
     _set_options(learner.optimizer, settings)
     updates = update_policy(
-        learner.policy, learner.optimizer, groups_with(step, group, change, settings), settings, step=step.report.step
+        learner.policy,
+        learner.optimizer,
+        groups_with(step, group, change, settings),
+        settings,
+        step=step.report.step,
+        critic=learner.critic,
     )
     after = _totals(learner, rollouts)
     changes = {id_: after[id_] - value for id_, value in before.items()}

@@ -24,8 +24,9 @@ from toishi.errors import RecordError, ToishiError
 from toishi.explanation.audit_files import check_files
 from toishi.explanation.audit_rows import check_advantages, check_composition, check_scores, check_tables
 from toishi.explanation.audit_updates import check_metrics, check_updates
+from toishi.explanation.audit_values import check_values
 from toishi.explanation.ledger import Finding, Ledger
-from toishi.explanation.step import terms_of
+from toishi.explanation.step import critic_warmup_of, terms_of
 from toishi.record import Run
 from toishi.record.lines import update_scalars
 from toishi.record.schema import shard_name
@@ -63,6 +64,7 @@ class _Rules:
     max_new_tokens: int
     whole_support: bool
     inner_epochs: int
+    critic_warmup: int
     source: Source | None
 
     @property
@@ -116,6 +118,7 @@ def _rules(run: Run, ledger: Ledger) -> _Rules | None:
             and not config["sampling"]["top_k"]
             and not config["sampling"]["min_p"],
             inner_epochs=int(config["train"]["inner_epochs"]),
+            critic_warmup=critic_warmup_of(config),
             source=source_of(run.run),
         )
     except (KeyError, TypeError, ValueError, ValidationError, RecordError) as error:
@@ -154,8 +157,10 @@ def _check_numbers(run: Run, step: int, rules: _Rules, shard: str, ledger: Ledge
         if "weights" in rules.missing:
             return
         if any(update.streams for update in report.updates):
-            epochs, elsewhere = rules.inner_epochs, rules.source is not None
-            check_updates(report, rules.algorithm, rules.max_new_tokens, epochs, shard, ledger, everyone=elsewhere)
+            row, epochs = rules.algorithm.at(step, rules.critic_warmup), rules.inner_epochs
+            elsewhere = rules.source is not None
+            check_updates(report, row, rules.max_new_tokens, epochs, shard, ledger, everyone=elsewhere)
+            check_values(report, row, shard, ledger)
         elif report.updates:
             ledger.notes.append(f"step {step}: token weights were not recorded (record.tokens: false), so they are not checked")
     except (ToishiError, ValueError, TypeError) as error:

@@ -15,18 +15,11 @@ from toishi.record.tables import Row
 from toishi.types import Group, GroupBaseline, Rollout
 
 _SAMPLED = ("token_ids", "token_texts", "loss_mask", "sampled_logprob", "sampled_entropy")
+_BEFORE = ("ref_logprob", "old_value", "return")
 _STREAMS = (
-    "old_logprob",
-    "logprob",
-    "ref_logprob",
-    "entropy",
-    "ratio",
-    "clip",
-    "kl_policy_ref",
-    "divergence",
-    "advantage",
-    "token_weight",
-)
+    "old_logprob", "logprob", "entropy", "ratio", "clip", "kl_policy_ref", "divergence", "advantage", "token_weight", "value",
+    "value_weight",
+)  # fmt: skip
 _GROUP_CELLS = (
     "prompt_id", "prompt", "prompt_messages", "prompt_token_ids", "prompt_prefill", "gold", "columns",
     "group_mean", "group_std", "group_count", "group_kept", "group_why",
@@ -86,7 +79,7 @@ def _check_status(row: Row, file: str, ledger: Ledger) -> None:
 
 
 def _check_lengths(rollout: Row, tokens: Row, first: Row, file: str, ledger: Ledger) -> None:
-    for name in (*_SAMPLED, *_STREAMS):
+    for name in (*_SAMPLED, *_BEFORE, *_STREAMS):
         if tokens[name] is not None:
             ledger.equal(file, place(tokens), f"length of {name}", len(tokens[name]), rollout["num_tokens"])
     for name in _SAMPLED:
@@ -164,6 +157,10 @@ def _check_baseline(name: str, got: GroupBaseline | None, expected: GroupBaselin
 
 
 def _check_advantage(got: Rollout, expected: Rollout, file: str, ledger: Ledger, bound: Tolerance) -> None:
+    if got.returns is not None and expected.returns is not None:
+        ledger.each_close(file, str(got.id), "return (what a value is to become)", got.returns, expected.returns, bound)
+    else:
+        ledger.equal(file, str(got.id), "has returns", got.returns is not None, expected.returns is not None)
     if isinstance(got.advantage, tuple) and isinstance(expected.advantage, tuple):
         ledger.each_close(file, str(got.id), "token_advantages", got.advantage, expected.advantage, bound)
     elif isinstance(got.advantage, tuple) or isinstance(expected.advantage, tuple):

@@ -107,7 +107,9 @@ def _check_weights(update: Update, rollouts: Rollouts, row: Algorithm, max_new_t
         loss, columns = recompute(update, computed, rollouts, row, max_new_tokens)
         for name, values_N in columns.items():
             tolerance = weight_tolerance(values_N.tolist())
-            for stream, expected in zip(computed, _per_rollout(values_N, computed, rollouts), strict=True):
+            for stream, expected in zip(
+                computed, per_rollout(values_N, [rollouts[one.rollout].completion for one in computed]), strict=True
+            ):
                 where = f"{stream.rollout}, update {update.index}"
                 ledger.each_close(f"tokens/{shard}", where, name, getattr(stream, name), expected, tolerance)
     if "update/loss" in update.scalars:
@@ -124,7 +126,7 @@ def recompute(
     dtype = precision(value for stream in streams for value in (*stream.logprob, *stream.old_logprob))
 
     def flat(values: Iterable[Sequence[float]]) -> Tensor:
-        return torch.tensor(_with_loss(values, completions), dtype=dtype)
+        return torch.tensor(with_loss(values, completions), dtype=dtype)
 
     everyone = [rollouts[stream.rollout].completion for stream in update.streams]
     lengths_B = torch.tensor([sum(completion.loss_mask) for completion in completions])
@@ -170,7 +172,8 @@ def _gradient(loss: Tensor, logprobs_N: Tensor) -> Tensor:
     return torch.autograd.grad(loss, logprobs_N, allow_unused=True, materialize_grads=True)[0]
 
 
-def _with_loss(values: Iterable[Sequence[float]], completions: Sequence[Completion]) -> list[float]:
+def with_loss(values: Iterable[Sequence[float]], completions: Sequence[Completion]) -> list[float]:
+    """The numbers of tokens with loss, one answer behind the other."""
     return [
         value
         for numbers, completion in zip(values, completions, strict=True)
@@ -179,12 +182,10 @@ def _with_loss(values: Iterable[Sequence[float]], completions: Sequence[Completi
     ]
 
 
-def _per_rollout(values_N: Tensor, streams: Sequence[TokenStreams], rollouts: Rollouts) -> list[list[float]]:
+def per_rollout(values_N: Tensor, completions: Sequence[Completion]) -> list[list[float]]:
     """Flat values put back at their tokens, 0 where a token carries no loss."""
     numbers = iter(values_N.tolist())
-    return [
-        [next(numbers) if trained else 0 for trained in rollouts[stream.rollout].completion.loss_mask] for stream in streams
-    ]
+    return [[next(numbers) if trained else 0 for trained in completion.loss_mask] for completion in completions]
 
 
 def check_metrics(report: StepReport, ledger: Ledger, *, whole_support: bool = True) -> None:
@@ -228,8 +229,8 @@ def _sampler_gaps(report: StepReport) -> list[float]:
     mine = [completions[stream.rollout] for stream in computed]
     if not all(completion.sampled_logprobs for completion in mine) or not all(stream.logprob for stream in computed):
         return []
-    sampled = _with_loss((completion.sampled_logprobs for completion in mine), mine)
-    trained = _with_loss((stream.logprob for stream in computed), mine)
+    sampled = with_loss((completion.sampled_logprobs for completion in mine), mine)
+    trained = with_loss((stream.logprob for stream in computed), mine)
     return [abs(left - right) for left, right in zip(sampled, trained, strict=True)]
 
 

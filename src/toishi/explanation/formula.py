@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.shaping import Shaped, shaped
+from toishi.explanation.surprises import raw_surprises, whitened, whitening_of, worked_token
 from toishi.types import RESIDUE, Group, Rollout
 
 _SUBTRACTED = {
@@ -20,6 +21,7 @@ _SUBTRACTED = {
     "group_mean": "mean",
     "leave_one_out": "mean of its siblings",
     "batch_mean": "mean of the step",
+    "critic": "value of the text before it",
 }
 _DIVISORS = {"none": "", "group_std": "std", "batch_std": "std of the step", "group_mean": "mean"}
 _PREFERENCES = {
@@ -56,6 +58,8 @@ def formula(row: Algorithm) -> str:
         return f"{text}; both less 4·{row.centring:g}·(sum of the two scores)" if row.centring else text
     if row.credit == "teacher":
         return "advantage of a token = log p_teacher - log p: how much likelier the teacher finds it"
+    if row.credit == "gae":
+        return _gae_formula(row)
     if row.combine == "normalise_each":
         each = _expression(row, "value", _SUBTRACTED[row.baseline], _DIVISORS[row.scale])
         each = f"({each})" if row.scale == "none" else each
@@ -64,6 +68,18 @@ def formula(row: Algorithm) -> str:
     name = "advantage of a token" if row.credit == "reward_to_go" else "advantage"
     text = f"{name} = {_expression(row, _earned_words(row), _SUBTRACTED[row.baseline], _DIVISORS[row.scale])}"
     return f"{text}, and 0 where that is negative" if row.filter == "keep_positive" else text
+
+
+def _gae_formula(row: Algorithm) -> str:
+    def times(factor: float) -> str:
+        return "" if factor == 1 else f"{factor:g}·"
+
+    text = f"reward + {times(row.gamma)}value after - value before"
+    if row.gamma * row.gae_lambda > 0:
+        text += f" + {times(row.gamma * row.gae_lambda)}(the same of the next token)"
+    if row.whiten:
+        text = f"(({text}) - mean of the step) / (std of the step + {row.std_epsilon:g})"
+    return f"advantage of a token = {text}{', and 0 where that is negative' if row.filter == 'keep_positive' else ''}"
 
 
 def _earned_words(row: Algorithm) -> str:
@@ -78,8 +94,7 @@ def _earned_words(row: Algorithm) -> str:
 
 
 def _expression(row: Algorithm, earned: str, subtracted: str, divisor: str) -> str:
-    difference = f"{earned} - {subtracted}" if subtracted else earned
-    return _over(row, difference, divisor)
+    return _over(row, f"{earned} - {subtracted}" if subtracted else earned, divisor)
 
 
 def _over(row: Algorithm, difference: str, divisor: str) -> str:
@@ -133,6 +148,8 @@ def worked(
     member  whose numbers; by default those of the group's most telling answer
     digits  after the point, of what stands in the formula
     """
+    if row.credit == "gae":
+        return _worked_gae(group, groups, row, max_new_tokens, member, digits)
     answers = _answers([group], row, max_new_tokens)
     chosen = [answer for answer in answers if member in (None, answer.rollout.id.member)]
     if group.baseline is None or not group.baseline.kept or row.filter == "keep_best" or not row.policy_term or not chosen:
@@ -147,6 +164,28 @@ def worked(
     what = "first token of member" if row.credit == "reward_to_go" else "member"
     expression = _in_digits(answer.earned, numbers, row, digits)
     return f"{what} {answer.rollout.id.member}: {expression} = {advantage:+.4f}"
+
+
+def _worked_gae(
+    group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int, member: int | None, digits: int
+) -> str:
+    """The first token of an answer, by the critic's values."""
+    if group.baseline is None or not group.baseline.kept or row.filter == "keep_positive":
+        return ""
+    known = {
+        one.id.member: raw_surprises(one, row, max_new_tokens) for one in group.rollouts if member in (None, one.id.member)
+    }
+    able = {number: tokens for number, tokens in known.items() if tokens}
+    if not able:
+        return ""
+    whitening = whitening_of(groups, row, max_new_tokens)
+    done = {number: whitened(tokens, whitening, row) for number, tokens in able.items()}
+    chosen = max(done, key=lambda number: abs(done[number][0].advantage))
+    tokens = done[chosen]
+    if whitening is not None and not whitening.divisor:
+        return ""
+    text = worked_token(tokens[0], tokens[1] if len(tokens) > 1 else None, whitening, row, digits)
+    return f"first token of member {chosen}: {text} = {tokens[0].advantage:+.4f}"
 
 
 def numbers_of(rollout: Rollout, group: Group, groups: Sequence[Group], row: Algorithm, max_new_tokens: int) -> Numbers | None:
@@ -193,9 +232,16 @@ def _numbers(
         "group_mean": baseline.mean,
         "leave_one_out": sum(others) / len(others) if others else None,
         "batch_mean": mean,
+        "critic": _first_value(answer.rollout),
     }
     divisor = {"none": None, "group_std": baseline.std, "batch_std": std, "group_mean": baseline.mean}
     return Numbers(subtracted[row.baseline], divisor[row.scale])
+
+
+def _first_value(rollout: Rollout) -> float | None:
+    """What the critic expected before the answer's first token with loss."""
+    pairs = zip(rollout.values or (), rollout.completion.loss_mask, strict=False)
+    return next((value for value, trained in pairs if trained), None)
 
 
 def _numbers_of_each(answer: _Answer, siblings: Sequence[_Answer], everyone: Sequence[_Answer], row: Algorithm) -> Numbers:

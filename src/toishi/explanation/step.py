@@ -109,6 +109,15 @@ def algorithm_of(run: Run) -> tuple[Algorithm, int]:
         ) from None
 
 
+def critic_warmup_of(config: Mapping[str, Any]) -> int:
+    """In how many first steps only the critic learned; runs of earlier versions have no critic.
+
+    >>> critic_warmup_of({"critic": {"warmup_steps": 3}}), critic_warmup_of({})
+    (3, 0)
+    """
+    return int((config.get("critic") or {}).get("warmup_steps", 0))
+
+
 def terms_of(run: Run, groups: Sequence[Group]) -> tuple[Term, ...]:
     """How each reward that scored these groups enters the sum, from run.json; plain weights where it does not say."""
     names = list(dict.fromkeys(score.reward for group in groups for r in group.rollouts for score in r.scores))

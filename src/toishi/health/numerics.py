@@ -75,6 +75,8 @@ def skipped_updates(history: History, limit: float) -> str | None:
     mixed = recent.total("groups/mixed")
     if len(recent) < int(limit) or not recent.always("update/count", 0.0) or (mixed == 0 and compares(history)):
         return None
+    if recent.rows[0]["step"] <= history.config.critic.warmup_steps:  # the critic learns alone: as it was asked for
+        return None
     dropped = recent.total("groups/dropped")
     return (
         f"no optimizer update was made in {recent}: no answer had an advantage "
@@ -85,7 +87,11 @@ def skipped_updates(history: History, limit: float) -> str | None:
 def loss_is_near_zero(history: History, _: float) -> str | None:
     """True of rows whose advantages are centred and whose surrogate is the ratio (1 at first) times the advantage."""
     row, loss, norm = history.config.algorithm, history.latest.mean("update/loss"), history.latest.mean(NORM)
-    centred = row.baseline != "none" and row.filter not in ("keep_best", "keep_positive") and row.policy_term
+    centred = (
+        (row.baseline not in ("none", "critic") or row.whiten)
+        and row.filter not in ("keep_best", "keep_positive")
+        and row.policy_term
+    )
     if not centred or row.surrogate not in ("clipped", "dual_clip") or row.entropy_coef != 0:
         return None
     if loss is None or not norm or any(history.steps.before_last(1).values(NORM)):

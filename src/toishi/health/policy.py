@@ -9,6 +9,7 @@ from toishi.health.signal import is_solved
 
 ENTROPY = "entropy/mean_nats"
 START_STEPS, RECENT_STEPS = 3, 3
+CRITIC_STEPS = 10
 
 
 def entropy_collapse(history: History, limit: float) -> str | None:
@@ -95,3 +96,18 @@ def clipping(history: History, limit: float) -> str | None:
     if history.config.algorithm.ratio_level != "token" or len(recent) < 3 or total <= limit:
         return None
     return f"{total:.0%} of the tokens of {recent} were held by the clip bounds and taught nothing"
+
+
+def blind_critic(history: History, limit: float) -> str | None:
+    """The critic does not know more of what comes than a constant would, long after it began to learn.
+
+    Where nearly every answer is right there is little to know: it is left in peace.
+    """
+    learned = history.steps.between(history.config.critic.warmup_steps, history.step).last(CRITIC_STEPS)
+    shares = learned.values("critic/explained_variance")
+    if len(shares) < CRITIC_STEPS or statistics.fmean(shares) > limit or is_solved(history):
+        return None
+    return (
+        f"the critic explained {statistics.fmean(shares):.2f} of the spread of the returns in {learned}: a constant explains "
+        "0, so its values only add noise"
+    )

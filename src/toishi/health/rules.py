@@ -204,6 +204,14 @@ RULES: tuple[Rule, ...] = (
         "with algorithm.truncation=mask, raise sampling.max_new_tokens",
     ),
     Rule(
+        name="blind_critic",
+        watches="`critic/explained_variance`, mean of 10 steps after critic.warmup_steps",
+        action="warn", limit=0.0, limit_is="share of the returns' spread", within=10,
+        find=policy.blind_critic,
+        remedy="change critic.optimizer.lr (docs/critic.md); raise critic.warmup_steps; set critic.kind=separate; choose a row "
+        "without one (rloo)",
+    ),
+    Rule(
         name="length_growth",
         watches="`answers/mean_tokens`, last 5 steps against the first 5, while the reward does not rise",
         action="warn", limit=2.0, limit_is="times the start (twice that if the reward rises too)", within=5,

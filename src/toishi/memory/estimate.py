@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toishi.config import Config
+from toishi.config import Config, OptimizerConfig
 from toishi.engines.packed import LEAST_STEPS
 from toishi.memory.shape import ModelShape
 
@@ -106,7 +106,7 @@ def _always(config: Config, shape: ModelShape) -> tuple[Part, ...]:
     ]
     if size < 4:
         parts.append(Part("compute copy", size * trained, f"{size} bytes a trained weight"))
-    if states := optimizer_states(config):
+    if states := optimizer_states(config.optimizer):
         parts.append(
             Part("optimizer", master * states * trained, f"{master * states} bytes a trained weight ({config.optimizer.name})")
         )
@@ -117,12 +117,27 @@ def _always(config: Config, shape: ModelShape) -> tuple[Part, ...]:
         parts.append(Part("teacher", shape.teacher_bytes, "its weights, frozen"))
     if config.algorithm.needs_step_0:
         parts.append(Part("reference model", size * trained, f"{size} bytes a trained weight (KL term)"))
+    if config.algorithm.needs_critic:
+        parts.append(_critic(config, shape))
     return tuple(part for part in parts if part.num_bytes)
 
 
-def optimizer_states(config: Config) -> int:
-    """Numbers that the optimizer keeps for a weight."""
-    return 2 if config.optimizer.name == "adamw" else int(config.optimizer.momentum > 0)
+def _critic(config: Config, shape: ModelShape) -> Part:
+    """Weights, gradients and optimizer of the critic's own: a head, and with it a second model where it shares none."""
+    master, size, head = max(4, shape.compute_bytes), shape.compute_bytes, shape.hidden + 1
+    each = master * (2 + optimizer_states(config.critic.optimizer))
+    if config.critic.kind == "shared":
+        return Part("critic", each * head, f"a head of {head:,} numbers, {each} bytes each (weights, gradients, optimizer)")
+    whole = each + (size if size < 4 else 0)
+    frozen = shape.parameters - shape.trained
+    words = f"{whole} bytes a trained weight of a second model (weights, gradients, optimizer)"
+    words += f", {size} a frozen one" if frozen else ""
+    return Part("critic", whole * shape.trained + each * head + size * frozen, words)
+
+
+def optimizer_states(optimizer: OptimizerConfig) -> int:
+    """Numbers that an optimizer keeps for a weight."""
+    return 2 if optimizer.name == "adamw" else int(optimizer.momentum > 0)
 
 
 def _sampling(config: Config, shape: ModelShape, prompt_tokens: int) -> tuple[Part, ...]:
@@ -225,7 +240,7 @@ def _tracing(config: Config, shape: ModelShape) -> tuple[Part, ...]:
         )
     ]
     if "kl_spike" in config.record.trace_when:
-        states = optimizer_states(config)
+        states = optimizer_states(config.optimizer)
         parts.append(
             Part(
                 "weights and optimizer before the step",
@@ -233,6 +248,10 @@ def _tracing(config: Config, shape: ModelShape) -> tuple[Part, ...]:
                 f"{(1 + states) * size} bytes a trained weight (record.trace_when has kl_spike)",
             )
         )
+        if config.algorithm.needs_critic and config.critic.kind == "separate":
+            each = (1 + optimizer_states(config.critic.optimizer)) * size
+            words = f"{each} bytes a trained weight of the second model (the same)"
+            parts.append(Part("critic before the step", each * shape.trained, words))
     return tuple(parts)
 
 

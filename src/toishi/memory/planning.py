@@ -174,6 +174,8 @@ def _changes(
         adapters = _LORA_RANK * shape.layers * (4 * shape.hidden + 3 * (shape.hidden + shape.widest))
         adapted = replace(shape, trained=adapters, parameters=shape.parameters + adapters)
         yield "train adapters: model.lora={}", config, adapted, budget
+    if config.algorithm.needs_critic and config.critic.kind == "separate":
+        yield "critic.kind=shared", _with(config, "critic", kind="shared"), shape, budget
     if config.optimizer.name == "adamw":
         yield "optimizer.name=sgd (with a larger optimizer.lr)", _with(config, "optimizer", name="sgd"), shape, budget
     if shape.compute_bytes == 4:

@@ -38,12 +38,17 @@ class Predictions(Protocol):
     def logits(self, places_n: Tensor) -> Tensor:
         """All logits (n, V) at some of the N positions: for few at a time."""
 
+    @property
+    def hidden_ND(self) -> Tensor | None:
+        """Last hidden states (N, D) at these positions, from the same pass: what a critic's head reads. None: it has none."""
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FromLogits:
     """The plain way: logits as the module gives them."""
 
     logits_NV: Tensor
+    hidden_ND: Tensor | None = None
 
     def logprobs_and_entropy(self, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         return logprobs_and_entropy(self.logits_NV, targets_N, temperature)
@@ -71,6 +76,7 @@ class FromScores:
     """A reward model's score at each of the N positions, where others have a log-prob. There is no distribution behind it."""
 
     score_N: Tensor
+    hidden_ND: Tensor | None = None
 
     def logprobs_and_entropy(self, targets_N: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
         return self.score_N, self.score_N * 0.0  # on the graph, as every row's entropy is
@@ -103,11 +109,13 @@ class FastHead:
 class HeadChoice:
     """Which way a model takes to its log-probs, and why; `fast` is None for the plain one.
 
+    base  the model below the head, whose last hidden state a critic reads; None where there is none
     score  the layer that gives a reward model's number; None for a model that predicts tokens
     """
 
     fast: FastHead | None
     why: str
+    base: nn.Module | None = None
     score: nn.Linear | None = None
 
 
@@ -135,14 +143,17 @@ def choose_head(module: Any) -> HeadChoice:
         obstacle = f"the head is a {type(linear).__name__} of {type(linear).__module__.partition('.')[0]}"
     elif linear._forward_hooks or linear._forward_pre_hooks:
         obstacle = "the head has hooks"
+    below = None if base is causal else base
     if obstacle:
-        return HeadChoice(fast=None, why=f"{obstacle}: log-probs from the model's own logits")
+        return HeadChoice(fast=None, why=f"{obstacle}: log-probs from the model's own logits", base=below)
     fast = FastHead(base=base, linear=linear, scale=_scale(causal), softcap=_softcap(causal))
     found, bound = _difference(module, fast), TOLERANCE.get(linear.weight.dtype, COARSE_TOLERANCE)
     if not found <= bound:
         why = f"hidden state times head is not what {type(causal).__name__} computes (relative difference {found:.2g})"
-        return HeadChoice(fast=None, why=f"{why}: log-probs from the model's own logits")
-    return HeadChoice(fast=fast, why="log-probs from hidden states, verified on this model: logits are never stored")
+        own = f"{why}: log-probs from the model's own logits"
+        return HeadChoice(fast=None, why=own, base=None if math.isinf(found) else below)  # infinite: no hidden state came out
+    why = "log-probs from hidden states, verified on this model: logits are never stored"
+    return HeadChoice(fast=fast, why=why, base=below)
 
 
 def _scale(causal: Any) -> float:

@@ -1,24 +1,33 @@
-"""The optimizer over the policy's masters, and its learning rate at each step."""
+"""The optimizer over a policy's or a critic's masters, and its learning rate at each step."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import Protocol
 
 import torch
+from torch import Tensor
 
 from toishi.config import OptimizerConfig
 
-if TYPE_CHECKING:
-    from toishi.policy.policy import Policy
+
+class Trained(Protocol):
+    """What has weights to step on."""
+
+    @property
+    def masters(self) -> Mapping[str, Tensor]: ...
+
+    @property
+    def device(self) -> torch.device: ...
 
 
-def make_optimizer(policy: Policy, config: OptimizerConfig) -> torch.optim.Optimizer:
-    """The optimizer over the policy's masters, by the configuration.
+def make_optimizer(trained: Trained, config: OptimizerConfig) -> torch.optim.Optimizer:
+    """The optimizer over the masters, by the configuration.
 
     On a CPU and on CUDA a step is one kernel over each weight, without temporaries; the same gradients give the same bits.
     """
-    fused = policy.device.type in ("cpu", "cuda")
-    weights = list(policy.masters.values())
+    fused = trained.device.type in ("cpu", "cuda")
+    weights = list(trained.masters.values())
     if config.name == "sgd":
         return torch.optim.SGD(weights, lr=config.lr, momentum=config.momentum, weight_decay=config.weight_decay, fused=fused)
     return torch.optim.AdamW(

@@ -19,7 +19,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from toishi.errors import NumericsError
 from toishi.policy.attention import attending, attends_in_parts
@@ -151,7 +151,9 @@ class Policy:
             return FromScores(score_N=score_N1[:, 0].to(torch.promote_types(score_N1.dtype, torch.float32)))
         fast = self.head.fast
         if fast is None:
-            return FromLogits(logits_NV=self.logits(input_ids_L, position_ids_L, keep_N, layout))
+            with _last_hidden_of(self.head.base) as found:
+                logits_NV = self.logits(input_ids_L, position_ids_L, keep_N, layout)
+            return FromLogits(logits_NV=logits_NV, hidden_ND=found[-1][0, keep_N] if found else None)
         output = self._run(fast.base, input_ids_L, position_ids_L, layout)
         head = replace(fast.head, take=self._taking(fast.linear.weight))
         return FromHidden(hidden_ND=output.last_hidden_state[0, keep_N], head=head)
@@ -180,15 +182,7 @@ class Policy:
 
         Raises NumericsError when it is not finite: no weight has changed then.
         """
-        gradients = [master.grad for master in self.masters.values() if master.grad is not None]
-        norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
-        if norm != norm or norm == float("inf"):
-            bad = [name for name, master in self.masters.items() if _not_finite(master.grad)]
-            raise NumericsError(
-                f"the gradient is not finite (norm {norm}) in {len(bad)} of {len(self.masters)} weights, first {bad[:1]}; "
-                "no weight was changed. Lower optimizer.lr, check the rewards for huge values, or set model.dtype=float32"
-            )
-        return norm
+        return gradient_norm(self.masters)
 
     @torch.no_grad()
     def publish(self) -> None:
@@ -232,6 +226,36 @@ class Policy:
         for name, master in self.masters.items():
             master.copy_(state[name])
         self.publish()
+
+
+def gradient_norm(masters: Mapping[str, Tensor]) -> float:
+    """Euclidean norm of all gradients together. Raises NumericsError when it is not finite."""
+    gradients = [master.grad for master in masters.values() if master.grad is not None]
+    norm = float(torch.nn.utils.get_total_norm(gradients)) if gradients else 0.0
+    if norm != norm or norm == float("inf"):
+        bad = [name for name, master in masters.items() if _not_finite(master.grad)]
+        raise NumericsError(
+            f"the gradient is not finite (norm {norm}) in {len(bad)} of {len(masters)} weights, first {bad[:1]}; "
+            "no weight was changed. Lower optimizer.lr, check the rewards for huge values, or set model.dtype=float32"
+        )
+    return norm
+
+
+@contextmanager
+def _last_hidden_of(base: nn.Module | None) -> Iterator[list[Tensor]]:
+    """Inside, last hidden states (1, L, D) of passes through `base`, one a pass; none where it has no such output."""
+    found: list[Tensor] = []
+
+    def note(_part: nn.Module, _given: Any, output: Any) -> None:
+        hidden_1LD = getattr(output, "last_hidden_state", None)
+        if hidden_1LD is not None:
+            found.append(hidden_1LD)
+
+    if base is None:
+        yield found
+        return
+    with base.register_forward_hook(note):
+        yield found
 
 
 def _add(total: Tensor, more: Tensor) -> None:

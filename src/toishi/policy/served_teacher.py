@@ -30,7 +30,7 @@ from toishi.errors import EngineError, ModelError
 from toishi.ops.divergence import completed, divergences, with_rest
 from toishi.policy.head import Predictions
 from toishi.policy.policy import Policy
-from toishi.policy.teacher import INSTEAD, TEXTS, LogProbs, Seen
+from toishi.policy.teacher import INSTEAD, TEXTS, LocalTeacher, LogProbs, Seen, Teacher
 from toishi.types import Rollout
 
 _TRIES = 3
@@ -54,6 +54,13 @@ class Told(NamedTuple):
         """The token's log-prob, or the largest that a word which is not told can have."""
         own = self.own[place]
         return own if own is not None else min(math.log(max(self.rest(place), _LEAST)), min(self.logprobs_TK[place]))
+
+
+def open_teacher(config: TeacherConfig, student: Policy, tokenizer: Any, *, seed: int) -> Teacher:
+    """The teacher in this process, or behind its server. Raises ModelError or EngineError where it cannot be asked."""
+    if config.endpoint is not None:
+        return ServedTeacher.open(config, tokenizer)
+    return LocalTeacher.load(config, student, tokenizer, seed=seed)
 
 
 @dataclass(slots=True, kw_only=True)

@@ -18,7 +18,7 @@ from toishi.errors import RecordError
 from toishi.record.checks import check_evaluation_line, check_event_line, check_run, check_step_line, is_whole
 from toishi.record.files import read_lines
 from toishi.record.lines import Line, step_metrics, timings_s, update_scalars
-from toishi.record.rows import groups_of, streams_of, updates_of
+from toishi.record.nouns import groups_of, streams_of, updates_of
 from toishi.record.schema import ROLLOUT_SCHEMA, SCHEMA_VERSION, TOKEN_SCHEMA, shard_name
 from toishi.record.tables import Row, read_table
 from toishi.record.undo import LINE_FILES

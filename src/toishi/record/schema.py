@@ -72,6 +72,12 @@ ROLLOUT_COLUMNS = (
     Column("group_why", pa.string(), "in words: why it was dropped, or whose differences were within the noise; or empty"),
     Column("advantage", pa.float64(), "how much better than its baseline, > 0 pushes up; null when per token or not computed"),
     Column("token_advantages", _FLOATS, "the advantage of every token; null when one number serves the whole answer"),
+    Column(
+        "value_after",
+        pa.float64(),
+        "what the critic said of the text after the last token, where the answer was cut and that is a time-out; else null",
+        later=True,
+    ),
 )
 
 TOKEN_COLUMNS = (
@@ -104,6 +110,12 @@ TOKEN_COLUMNS = (
     ),
     Column("advantage", _FLOATS, "advantage that the update used"),
     Column("token_weight", _FLOATS, "d loss / d logprob: the token's whole influence; < 0 makes it more likely"),
+    Column(
+        "old_value", _FLOATS, "the critic's value of the text before the token, before the step; null: no critic", later=True
+    ),
+    Column("return", _FLOATS, "what that value is to become: advantage before whitening + old_value", later=True),
+    Column("value", _FLOATS, "the value under the weights that this update started from", later=True),
+    Column("value_weight", _FLOATS, "d loss / d value, value_coef included; < 0 raises the value", later=True),
 )
 
 RUN_FIELDS = {
@@ -159,7 +171,7 @@ EVENT_FIELDS = {
 
 CHECKPOINT_FILES = {
     "model/": "the weights in safetensors with configuration and tokenizer: loads with plain transformers",
-    "state.pt": "optimizer state and data position: loads with torch.load(weights_only=True)",
+    "state.pt": "optimizer state, a critic's weights and optimizer, data position: loads with torch.load(weights_only=True)",
     "state.json": "schema version, step, where the lines ended, numbers and texts of state.pt, sha256 of all other files",
 }
 

@@ -163,7 +163,7 @@ def _rewards(run: Run, config: Config, given: Given, groups: Sequence[Group]) ->
 def _uncut(row: Algorithm) -> Algorithm:
     """The row without what keeps an advantage's sign (division, leaving oneself out of the mean) and without filters."""
     baseline = "group_mean" if row.baseline == "leave_one_out" else row.baseline
-    return row.model_copy(update={"scale": "none", "filter": "none", "baseline": baseline})
+    return row.model_copy(update={"scale": "none", "filter": "none", "baseline": baseline, "whiten": False})
 
 
 def _by_id(groups: Sequence[Group]) -> dict[RolloutId, Rollout]:
@@ -189,7 +189,7 @@ def _sizes(groups: Sequence[Group], row: Algorithm) -> dict[RolloutId, float]:
     sizes: dict[RolloutId, float] = {}
     for group in groups:
         own = sum(rollout.reward is not None for rollout in group.rollouts)
-        size = {"none": math.inf, "batch_mean": float(everyone)}.get(row.baseline, float(own))
+        size = {"none": math.inf, "critic": math.inf, "batch_mean": float(everyone)}.get(row.baseline, float(own))
         sizes.update({rollout.id: size for rollout in group.rollouts})
     return sizes
 

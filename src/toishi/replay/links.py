@@ -141,10 +141,13 @@ def check_step(recorded: StepReport, found: StepReport, bounds: Bounds) -> Itera
     pairs = list(zip(recorded.rollouts, found.rollouts, strict=True))
     groups = list(zip(recorded.groups, found.groups, strict=True))
     yield check(step, None, "reward", ((str(old.id), None, old.reward, new.reward) for old, new in pairs), bounds.sums)
-    yield check(step, None, "reference log-prob", _reference(pairs), bounds.nats)
+    for name, link in (("ref_logprobs", "reference log-prob"), ("values", "value before the step")):
+        yield check(step, None, link, _before(pairs, name), bounds.nats)
     for name in ("mean", "std", "count", "kept"):
         yield check(step, None, f"group {name}", _baselines(groups, name), bounds.sums)
-    yield check(step, None, "advantage", _advantages(pairs), bounds.sums)
+    follow = max(bounds.sums, bounds.nats if any(new.values for _, new in pairs) else 0.0)
+    yield check(step, None, "return", _before(pairs, "returns"), follow)
+    yield check(step, None, "advantage", _advantages(pairs), follow)
     largest = max((abs(value) for _, new in pairs for value in new.advantage_per_token), default=0.0)
     for before, after in zip(recorded.updates, found.updates, strict=True):
         yield from _check_update(before, after, bounds, largest)
@@ -167,9 +170,12 @@ def _check_update(recorded: Update, found: Update, bounds: Bounds, largest_advan
         ("update/grad_norm", "gradient norm", gradient),
         ("update/grad_norm_clipped", "gradient norm after clipping", gradient),
         ("update/skipped", "skipped", 0.0),
+        ("update/value_loss", "value loss", bounds.nats * max(1.0, largest_advantage)),
+        ("update/critic_grad_norm", "critic's gradient norm", gradient),
     ):
-        item: Item = ("the update", None, recorded.scalars.get(name), found.scalars.get(name))
-        yield check(step, index, link, [item], bound)
+        if name in recorded.scalars or name in found.scalars:
+            item: Item = ("the update", None, recorded.scalars.get(name), found.scalars.get(name))
+            yield check(step, index, link, [item], bound)
 
 
 def _stream_links(bounds: Bounds, heaviest: float) -> Mapping[str, tuple[str, float | None]]:
@@ -183,6 +189,8 @@ def _stream_links(bounds: Bounds, heaviest: float) -> Mapping[str, tuple[str, fl
         "kl_policy_ref": ("KL term", bounds.nats),
         "divergence": ("divergence from the teacher", bounds.nats),
         "token_weight": ("token weight", bounds.nats * heaviest),
+        "value": ("value", bounds.nats),
+        "value_weight": ("value weight", bounds.nats),
     }
 
 
@@ -208,11 +216,12 @@ def _participants(recorded: Update, found: Update) -> Iterator[Item]:
     yield "the update", None, len(recorded.streams), len(found.streams)
 
 
-def _reference(pairs: Sequence[tuple[Rollout, Rollout]]) -> Iterator[Item]:
+def _before(pairs: Sequence[tuple[Rollout, Rollout]], name: str) -> Iterator[Item]:
+    """Numbers of every token that are known before the first update, where there are such."""
     for old, new in pairs:
-        if old.ref_logprobs is not None and new.ref_logprobs is not None:
-            for token, (recorded, found) in enumerate(zip(old.ref_logprobs, new.ref_logprobs, strict=True)):
-                yield str(old.id), token, recorded, found
+        recorded, found = getattr(old, name), getattr(new, name)
+        if recorded is not None and found is not None:
+            yield from ((str(old.id), token, *both) for token, both in enumerate(zip(recorded, found, strict=True)))
 
 
 def _baselines(groups: Iterable[tuple[Group, Group]], name: str) -> Iterator[Item]:

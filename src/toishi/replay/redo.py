@@ -2,7 +2,7 @@
 
 Decisions:
 1. Nothing that follows from something else is taken from the record: rewards come from the scores, then reference log-probs,
-   baselines, advantages, updates, in the very functions that the loop calls.
+   values, baselines, advantages, updates, in the very functions that the loop calls.
 2. Every step on the way is compared in full, not only the last: the first link that differs is the one to look at. Where bits
    must agree the replay ends there.
 """
@@ -18,11 +18,13 @@ import torch
 from torch import Tensor
 
 from toishi.algorithms.apply import assign_advantages
+from toishi.algorithms.critic import CRITIC_CHECKSUM
 from toishi.checkpoints import load_checkpoint
 from toishi.errors import ConfigError
 from toishi.machine import Machine
 from toishi.metrics import WEIGHTS_CHECKSUM
 from toishi.ops.checksum import weights_checksum
+from toishi.passes import with_reference, with_values
 from toishi.policy.precision import choose_device
 from toishi.record import Run
 from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders, checkpoint_step
@@ -32,7 +34,7 @@ from toishi.replay.plan import ReplayPlan
 from toishi.replay.weights import check_checksum, check_weights, saved_weights
 from toishi.session import Learner, restore_learner
 from toishi.types import Group, Rollout, StepReport, Update
-from toishi.update import update_policy, with_reference
+from toishi.update import update_policy
 
 Updating = Callable[[Learner, tuple[Group, ...], int], tuple[Update, ...]]
 
@@ -130,16 +132,19 @@ def load_learner(run: Run, plan: ReplayPlan) -> tuple[Learner, tuple[str, ...]]:
 
 def plain_updates(learner: Learner, groups: tuple[Group, ...], step: int) -> tuple[Update, ...]:
     """The step's updates, nothing else."""
-    return update_policy(learner.policy, learner.optimizer, groups, learner.settings, step=step)
+    return update_policy(learner.policy, learner.optimizer, groups, learner.settings, step=step, critic=learner.critic)
 
 
 def redo(learner: Learner, recorded: StepReport, updating: Updating = plain_updates) -> StepReport:
     """The step again, from its answers and scores; the learner's weights move on."""
     groups = tuple(as_scored(group) for group in recorded.groups)
     groups = with_reference(learner.policy, groups, learner.settings)
+    groups = with_values(learner.critic, groups, learner.settings)
     groups = assign_advantages(groups, learner.settings.algorithm, max_new_tokens=learner.settings.max_new_tokens)
     updates = updating(learner, groups, recorded.step)
     metrics = {WEIGHTS_CHECKSUM: weights_checksum(learner.policy.masters)}
+    if learner.critic is not None:
+        metrics[CRITIC_CHECKSUM] = weights_checksum(learner.critic.masters)
     return StepReport(step=recorded.step, groups=groups, updates=updates, metrics=metrics, timings_s={})
 
 
@@ -150,7 +155,16 @@ def as_scored(group: Group) -> Group:
 
 
 def _as_scored(rollout: Rollout) -> Rollout:
-    return replace(rollout, reward=_reward(rollout), advantage=None, ref_logprobs=None, policy_logprobs=None)
+    return replace(
+        rollout,
+        reward=_reward(rollout),
+        advantage=None,
+        ref_logprobs=None,
+        policy_logprobs=None,
+        values=None,
+        value_after=None,
+        returns=None,
+    )
 
 
 def _reward(rollout: Rollout) -> float | None:
@@ -167,7 +181,18 @@ def _step_links(
     yield from check_step(recorded, found, bounds)
     checksum = recorded.metrics.get(WEIGHTS_CHECKSUM)
     yield check_checksum(step, None if checksum is None else str(checksum), str(found.metrics[WEIGHTS_CHECKSUM]), bounds)
+    yield from _critic_links(recorded, found, bounds)
     for folder in checkpoint_folders(run.folder):
         if checkpoint_step(folder) == step and checkpoint_fault(folder) is None:
             saved = saved_weights(folder / "model", learner.policy.masters)
             yield check_weights(step, saved, learner.policy.masters, start, bounds)
+
+
+def _critic_links(recorded: StepReport, found: StepReport, bounds: Bounds) -> Iterator[LinkCheck]:
+    """The critic's own weights, by their checksum, where there is a critic."""
+    if CRITIC_CHECKSUM in found.metrics:
+        checksum = recorded.metrics.get(CRITIC_CHECKSUM)
+        now = str(found.metrics[CRITIC_CHECKSUM])
+        yield check_checksum(
+            recorded.step, None if checksum is None else str(checksum), now, bounds, link="critic's weights checksum"
+        )

@@ -15,10 +15,10 @@ from toishi.replay.links import Bounds, Difference, Item, LinkCheck, check
 _ADAPTER_PARTS = (".default.weight", ".weight")
 
 
-def check_checksum(step: int, recorded: str | None, found: str, bounds: Bounds) -> LinkCheck:
+def check_checksum(step: int, recorded: str | None, found: str, bounds: Bounds, *, link: str = "weights checksum") -> LinkCheck:
     """The checksum of all trained weights. Where bits may differ, nothing is asked of it."""
     items: list[Item] = [] if recorded is None else [("all trained weights", None, recorded, found)]
-    return check(step, None, "weights checksum", items, 0.0 if bounds.exact else None)
+    return check(step, None, link, items, 0.0 if bounds.exact else None)
 
 
 def saved_weights(folder: Path, names: Mapping[str, Tensor]) -> dict[str, Tensor]:

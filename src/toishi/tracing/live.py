@@ -43,13 +43,15 @@ def live_updates(session: Session, groups: Sequence[Group], step: int, clock: Cl
     why = why_before(session, groups, step)
     if why is None:
         with clock("trace"):
-            kept = Snapshot.take(learner.policy, learner.optimizer) if "kl_spike" in when else None
+            kept = Snapshot.take(learner.policy, learner.optimizer, learner.critic) if "kl_spike" in when else None
         with clock("update"):
-            updates = update_policy(learner.policy, learner.optimizer, groups, learner.settings, step=step)
+            updates = update_policy(
+                learner.policy, learner.optimizer, groups, learner.settings, step=step, critic=learner.critic
+            )
         why = None if kept is None else kl_spike(update_metrics(groups, updates), session.metrics)
         if kept is None or why is None:
             return updates
-        kept.put_back(learner.policy, learner.optimizer)
+        kept.put_back(learner.policy, learner.optimizer, learner.critic)
     folder = session.writer.folder
     hand_over = partial(write_influence, folder) if session.config.record.trace_influence else None
     request = TraceRequest(

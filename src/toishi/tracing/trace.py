@@ -65,10 +65,12 @@ def traced_updates(
     """The step's updates, and its trace. The weights end where `update_policy` alone would have left them, bit for bit."""
     with clock("trace"):
         watched = sampled(groups) + unsampled(learner, groups, request.sampling, request.other)
-    several = request.influence is not None and learner.settings.train.num_updates > 1
+    several = request.influence is not None and learner.settings.train.num_updates > 1 and not _is_moved_by_a_critic(learner)
     observer = StepObserver(learner, partial(_first_of_several, learner, groups, watched, request) if several else None)
     with clock("update"):
-        updates = update_policy(learner.policy, learner.optimizer, groups, learner.settings, step=step, observer=observer)
+        updates = update_policy(
+            learner.policy, learner.optimizer, groups, learner.settings, step=step, observer=observer, critic=learner.critic
+        )
     with clock("trace"):
         trace = _trace(learner, groups, step, request, watched, updates, observer)
     return updates, trace
@@ -88,8 +90,8 @@ def _trace(
     if request.influence is None or len(updates) > 1:
         policy.zero_grad()
     wanted, notes = chosen_positions(groups, updates[0]), []
-    teaching = _teaching_group(groups, updates[0], request.group)
-    planned = plan(watched, updates)
+    teaching = _teaching_group(groups, updates[0], request.group) if observer.checks else None
+    planned = plan(watched, updates if observer.checks else ())  # nothing was seen while a critic learns alone
     with policy.with_weights({name: master.to(policy.compute_dtype) for name, master in first.items()}):
         earlier = before(learner, planned, list(wanted), updates[0], observer.probs)
     later = after(learner, planned, list(wanted))
@@ -121,6 +123,11 @@ def _trace(
     )
 
 
+def _is_moved_by_a_critic(learner: Learner) -> bool:
+    """Whether the policy's weights are a critic's trunk as well."""
+    return learner.critic is not None and not learner.critic.owns_trunk
+
+
 def _influence(
     learner: Learner,
     groups: Sequence[Group],
@@ -131,6 +138,10 @@ def _influence(
     sides: tuple[Measured, Measured],
 ) -> list[str]:
     """Hands over who moved what in a single update; what there is to note of it."""
+    if _is_moved_by_a_critic(learner):
+        return [
+            "who moved what is not told: the critic's loss moved the shared weights as well, and it is no push of an answer"
+        ]
     if observer.first is None:
         return ["no weight was asked to move, so there is nothing to tell of who moved what"]
     if len(updates) > 1:

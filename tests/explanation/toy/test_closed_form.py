@@ -20,7 +20,9 @@ from toishi.explanation.toy.updating import evaluated, scored
 
 CLOSE = 1e-10
 WALKED = [
-    name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference" and not row.needs_teacher
+    name
+    for name, row in ROWS.items()
+    if row.source == "sampled" and row.credit in ("sequence", "reward_to_go") and not row.needs_teacher
 ]
 
 

@@ -159,7 +159,9 @@ ODD_WORLDS = {
 
 
 WALKED = [
-    name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference" and not row.needs_teacher
+    name
+    for name, row in ROWS.items()
+    if row.source == "sampled" and row.credit in ("sequence", "reward_to_go") and not row.needs_teacher
 ]
 """The others are refused, which tests/explanation/toy/test_closed_form.py holds."""
 

@@ -9,11 +9,12 @@ from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.shaping import shaped
 from toishi.explanation.chain.comparing import SUMS, Comparing
 from toishi.explanation.chain.evidence import Evidence
-from toishi.explanation.chain.model import AdvantageLink, BaselineLink, MemberAdvantage, MemberBaseline
+from toishi.explanation.chain.model import AdvantageLink, BaselineLink, CriticNumbers, MemberAdvantage, MemberBaseline
 from toishi.explanation.chain.scores import composed_again
 from toishi.explanation.formula import formula, numbers_of, worked
 from toishi.explanation.rounding import as_number, single_bound
 from toishi.explanation.step import left_out_because
+from toishi.explanation.surprises import TokenAdvantage, Whitening, raw_surprises, whitened, whitening_of
 from toishi.types import Group, GroupBaseline, Rollout
 
 __all__ = ["adopted", "advantage_bound", "advantage_link", "as_number", "baseline_link", "groups_again"]
@@ -62,10 +63,13 @@ def advantage_link(evidence: Evidence, again: Sequence[Group], how: str) -> Adva
     comparing = Comparing("advantage")
     mine = next(group for group in again if group.rollouts[0].id.group == evidence.number)
     bound, members = advantage_bound(evidence, mine), []
+    whitening = whitening_of(again, evidence.algorithm, evidence.max_new_tokens)
     for rollout, found in zip(evidence.rollouts, mine.rollouts, strict=True):
         _compare(rollout, found, comparing, bound)
         row, limit = evidence.algorithm, evidence.max_new_tokens
         parts = numbers_of(found, mine, again, row, limit)
+        tokens = whitened(raw_surprises(found, row, limit), whitening, row)
+        _compare_tokens(rollout, found, tokens, mine, comparing)
         members.append(
             MemberAdvantage(
                 member=rollout.id.member,
@@ -75,6 +79,8 @@ def advantage_link(evidence: Evidence, again: Sequence[Group], how: str) -> Adva
                 divisor=None if parts is None else parts.divisor,
                 rewards=() if parts is None else parts.rewards,
                 worked=worked(mine, again, row, limit, member=rollout.id.member, digits=WORKED_DIGITS),
+                tokens=tokens,
+                texts=_texts(evidence, rollout, tokens),
             )
         )
     return AdvantageLink(
@@ -85,7 +91,38 @@ def advantage_link(evidence: Evidence, again: Sequence[Group], how: str) -> Adva
         epsilon=evidence.algorithm.std_epsilon,
         members=tuple(members),
         check=comparing.check(how),
+        critic=_critic(evidence, whitening) if evidence.algorithm.needs_critic else None,
     )
+
+
+def _critic(evidence: Evidence, whitening: Whitening | None) -> CriticNumbers:
+    row = evidence.algorithm
+    return CriticNumbers(
+        gamma=row.gamma,
+        gae_lambda=row.gae_lambda,
+        whitening=whitening,
+        learns_alone=not evidence.loss_row.moves_policy,
+    )
+
+
+def _texts(evidence: Evidence, rollout: Rollout, tokens: Sequence[TokenAdvantage]) -> tuple[str, ...]:
+    known = evidence.tokens.get((rollout.id.group, rollout.id.member), ())
+    ids = rollout.completion.token_ids
+    return tuple(known[one.token] if one.token < len(known) else str(ids[one.token]) for one in tokens)
+
+
+def _compare_tokens(
+    recorded: Rollout, found: Rollout, tokens: Sequence[TokenAdvantage], group: Group, comparing: Comparing
+) -> None:
+    """A critic's advantages and returns once more, by plain arithmetic over the answer's own numbers."""
+    if not tokens or (group.baseline is not None and not group.baseline.kept):
+        return
+    where = f"#{recorded.id.member}"
+    advantages, returns = recorded.advantage_per_token, recorded.returns or ()
+    comparing.numbers(f"{where}, by hand", [advantages[one.token] for one in tokens], [one.advantage for one in tokens])
+    comparing.number(f"{where}, returns", len(returns), found.completion.num_tokens, 0.0)
+    if returns:
+        comparing.numbers(f"{where}, return", [returns[one.token] for one in tokens], [one.target for one in tokens])
 
 
 def _advantages_alone(evidence: Evidence, how: str) -> AdvantageLink:

@@ -9,7 +9,7 @@ from typing import Any
 from toishi.algorithms.rows import Algorithm
 from toishi.algorithms.terms import Term
 from toishi.errors import RecordError
-from toishi.explanation.step import algorithm_of, terms_of
+from toishi.explanation.step import algorithm_of, critic_warmup_of, terms_of
 from toishi.record import Run
 from toishi.record.source import Source, source_of
 from toishi.record.tables import Row
@@ -26,6 +26,7 @@ class Evidence:
     tokens       token texts by (group, member)
     terms        how each reward enters the sum
     max_new_tokens, max_grad_norm, weight_decay  the run's limits
+    critic_warmup  so many first steps only the critic learned
     source       who trained, when it was another program
     """
 
@@ -40,6 +41,12 @@ class Evidence:
     trace: Trace | None
     number: int
     source: Source | None = field(default=None)
+    critic_warmup: int = 0
+
+    @property
+    def loss_row(self) -> Algorithm:
+        """The row that the step's loss was made by."""
+        return self.algorithm.at(self.report.step, self.critic_warmup)
 
     @property
     def group(self) -> Group:
@@ -81,6 +88,7 @@ def read_step(run: Run, step: int) -> Evidence:
         trace=read_trace(run.folder, step) if has_trace(run.folder, step) else None,
         number=report.groups[0].rollouts[0].id.group,
         source=source_of(run.run),
+        critic_warmup=critic_warmup_of(run.run["config"]),
     )
 
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toishi.explanation.formula import RewardNumbers
+from toishi.explanation.surprises import TokenAdvantage, Whitening
 from toishi.types import ScoreUse
 
 LinkName = Literal["scores", "reward", "baseline", "advantage", "weights", "gradient", "change", "effect", "sft"]
@@ -135,6 +136,7 @@ class MemberAdvantage:
     subtracted, divisor  what stands in the formula for this answer; None where the row has no such part
     rewards              with combine 'normalise_each', each reward's own comparison; empty otherwise
     worked               the formula with this answer's numbers; empty where the row does more than one line can show
+    tokens, texts        with a critic, how each token with loss came to its advantage, and its text; empty otherwise
     """
 
     member: int
@@ -144,6 +146,18 @@ class MemberAdvantage:
     divisor: float | None
     rewards: tuple[RewardNumbers, ...]
     worked: str
+    tokens: tuple[TokenAdvantage, ...] = ()
+    texts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CriticNumbers:
+    """What a critic's advantages are made with; `learns_alone`: in this step only the critic learned, nothing was pushed."""
+
+    gamma: float
+    gae_lambda: float
+    whitening: Whitening | None
+    learns_alone: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,3 +171,4 @@ class AdvantageLink:
     epsilon: float
     members: tuple[MemberAdvantage, ...]
     check: Check
+    critic: CriticNumbers | None = None

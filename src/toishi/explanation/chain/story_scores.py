@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from toishi.explanation.chain.headlines import advantage_of
 from toishi.explanation.chain.model import Chain, MemberAdvantage, MemberReward, ScoreLine, SumTerm
+from toishi.explanation.chain.story_critic import surprised
 from toishi.explanation.chain.story_parts import answer_cell, followed, section
 from toishi.explanation.chain.voice import NOTHING, Voice, one_line, tone
 from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Section, Table, Tone
@@ -62,7 +63,7 @@ def reward(chain: Chain, voice: Voice, rows: int) -> Section:
 def baseline(chain: Chain, voice: Voice, rows: int) -> Section:
     """What the answers are compared with, and who was left out of it."""
     link, kind = chain.baseline, chain.advantage.baseline
-    blocks: list[Block] = [Paragraph(voice.say("baseline.why"))]
+    blocks: list[Block] = [Paragraph(voice.say("baseline.why_critic" if kind == "critic" else "baseline.why"))]
     counting = [member for member in link.members if member.counts and member.earned is not None]
     if link.mean is not None and counting:
         total = " + ".join(voice.number(member.earned) for member in counting).replace("+ −", "− ")
@@ -95,16 +96,22 @@ def advantage(chain: Chain, voice: Voice, rows: int) -> Section:
     link = chain.advantage
     each = link.combine == "normalise_each"
     blocks: list[Block] = [Formula(link.formula), (_table_of_each if each else _advantage_table)(chain, voice)]
-    for found in _asked(chain):
-        blocks.append(Paragraph(_why(chain, found, voice)))
-        if found.worked:
-            blocks.append(Formula(found.worked.replace(f"member {found.member}:", f"#{found.member}:", 1)))
-    blocks += [Paragraph(text) for text in _scaled(chain, voice)]
+    blocks += _comparisons(chain, voice) if link.critic is None else surprised(chain, voice, rows)
     values = [advantage_of(chain, found.member) for found in link.members]
     up, down = sum(value > NOTHING for value in values), sum(value < -NOTHING for value in values)
     key = "headline" if up or down else "headline_none"
     headline = voice.say(f"advantage.{key}", up=up, down=down, all=len(values))
     return section("advantage", headline, blocks, link.check, voice)
+
+
+def _comparisons(chain: Chain, voice: Voice) -> list[Block]:
+    """Why the asked answers have the sign that they have, and why there is a division."""
+    blocks: list[Block] = []
+    for found in _asked(chain):
+        blocks.append(Paragraph(_why(chain, found, voice)))
+        if found.worked:
+            blocks.append(Formula(found.worked.replace(f"member {found.member}:", f"#{found.member}:", 1)))
+    return blocks + [Paragraph(text) for text in _scaled(chain, voice)]
 
 
 def _scaled(chain: Chain, voice: Voice) -> list[str]:

@@ -46,7 +46,7 @@ def shown_update(evidence: Evidence, asked: int | None) -> Update | None:
 
 def weights_link(evidence: Evidence, again: Sequence[Group], update: Update, how: str) -> WeightsLink:
     """Every token of the group in the update, with its factors."""
-    row, comparing = evidence.algorithm, Comparing("weights")
+    row, comparing = evidence.loss_row, Comparing("weights")
     rollouts: Rollouts = {rollout.id: rollout for group in again for rollout in group.rollouts}
     streams = [replace(stream, advantage=rollouts[stream.rollout].advantage_per_token) for stream in update.streams]
     counts = _denominators(update, rollouts, evidence, comparing)
@@ -114,7 +114,7 @@ def _by_autograd(
     computed = [stream for stream in streams if stream.computed]
     if not computed:
         return 0.0, {}
-    loss, columns = recompute(update, computed, rollouts, evidence.algorithm, evidence.max_new_tokens)
+    loss, columns = recompute(update, computed, rollouts, evidence.loss_row, evidence.max_new_tokens)
     values = iter(columns["token_weight"].tolist())
     return loss, {
         stream.rollout: [next(values) for trained in rollouts[stream.rollout].completion.loss_mask if trained]
@@ -132,7 +132,7 @@ def _member(
     comparing: Comparing,
 ) -> MemberWeights:
     member = rollout.id.member
-    moves = can_move(rollout, evidence.algorithm)
+    moves = can_move(rollout, evidence.loss_row)
     if stream is None or not stream.computed or factors is None:
         if stream is not None:
             comparing.fact(f"#{member}: nothing to compute", not moves)
