@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+import tempfile
 from pathlib import Path
 
 import pytest
@@ -95,7 +96,7 @@ def test_no_folder_for_temporary_files_means_sleeping(monkeypatch: pytest.Monkey
         raise FileNotFoundError("No usable temporary directory found")
 
     monkeypatch.setattr(waiting, "is_idle", lambda: True)
-    monkeypatch.setattr(waiting.tempfile, "gettempdir", none)
+    monkeypatch.setattr(tempfile, "gettempdir", none)
     environment: dict[str, str] = {}
     assert not choose_waiting("train", environment)
     assert environment == ASLEEP
