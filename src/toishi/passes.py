@@ -106,10 +106,8 @@ def values_of(critic: Critic, rollouts: Sequence[Rollout], settings: UpdateSetti
     for row in packed_rows(critic.trunk, [_one_longer(one) if one.id in cut else one for one in rollouts], settings):
         values_N = critic.values(predict(critic.trunk, row))
         for number, rollout in enumerate(row.rollouts):
-            values = row.spread(number, values_N)
-            after = None
-            if rollout.id in cut:
-                *values, after = values
+            values = list(row.spread(number, values_N))
+            after = values.pop() if rollout.id in cut else None
             found[rollout.id] = replace(given[rollout.id], values=tuple(values), value_after=after)
     return found
 
