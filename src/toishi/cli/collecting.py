@@ -122,7 +122,8 @@ def collect(
         bool, typer.Option("--keep-unreadable", help="Answers in which no answer can be read may stay.")
     ] = False,
     dedup: Annotated[
-        Literal["exact", "near", "off"], typer.Option(help="Which repeated answers to one prompt go: copies, near ones too.")
+        Literal["exact", "words", "near", "off"],
+        typer.Option(help="Which repeated answers to one prompt go: the same text, the same words, near ones too."),
     ] = "exact",
     language: Annotated[
         str | None, typer.Option(metavar="CODE", help="Drop answers in other languages: en, ja, ...", show_default=False)
