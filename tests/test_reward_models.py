@@ -13,6 +13,7 @@ import pytest
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
+from tests.cli.conftest import run_command
 from tests.rewards.test_reward_model import save_classifier
 from tests.tiny import END, save_tiny, tiny_tokenizer
 from toishi import loop
@@ -302,3 +303,21 @@ def test_from_pairs_to_a_reward_model_to_a_policy(tiny: Path, tmp_path: Path) ->
         first, last = (sum(line[name] for line in part) / 5 for part in (run.metrics[:5], run.metrics[-5:]))
         assert last > first, name
     assert audit(run).findings == ()
+
+
+def test_the_commands_know_such_a_run(tiny: Path, tmp_path: Path) -> None:
+    """check, train, explain, audit, evaluate: what they print speaks of pairs, and all end well."""
+    recipe, folder = tmp_path / "recipe.json", tmp_path / "run"
+    recipe.write_text(config(tiny, tmp_path, None, **{"record.folder": str(tmp_path)}).model_dump_json(exclude_unset=True))
+    checked = run_command("check", recipe, width=200)
+    assert (checked.code, "none are asked" in checked.out) == (0, True), checked.out
+    trained = run_command("train", recipe, "--out", folder, width=200)
+    assert trained.code == 0, trained.err
+    for words in ("step 2 held-out, pairs: ", "calibration error", "before", "toishi evaluate"):
+        assert words in trained.out
+    for command in (("explain", folder), ("explain", folder, "--step", "1"), ("audit", folder)):
+        ended = run_command(*command, width=200)
+        assert ended.code == 0, (command, ended.err)
+    evaluated = run_command("evaluate", folder, "--json")
+    (found,) = json.loads(evaluated.out)["evaluations"]
+    assert (found["mode"], found["value"]) == ("pairs", Run.open(folder).evaluations[-1]["value"])

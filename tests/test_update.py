@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from tests.making import group, settings, tiny_policy, two_groups
+from tests.tiny import tiny_model
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import ROWS, Algorithm, algorithm
 from toishi.config import OptimizerConfig
@@ -19,6 +20,7 @@ from toishi.errors import NumericsError
 from toishi.gap import measure_gap
 from toishi.policy.optimizer import learning_rate, make_optimizer
 from toishi.policy.policy import Policy
+from toishi.policy.teacher import LocalTeacher
 from toishi.types import Group
 from toishi.update import UpdateSettings, reference_logprobs, update_policy, with_reference
 
@@ -26,6 +28,10 @@ NAMES = sorted(ROWS)
 
 
 def run_update(groups: Sequence[Group], chosen: UpdateSettings, policy: Policy) -> None:
+    if chosen.algorithm.needs_teacher:
+        dtype = policy.compute_dtype
+        teacher = tiny_model(policy.module.config.model_type, seed=7, dtype=dtype)
+        policy.teacher = LocalTeacher.of(Policy(teacher.requires_grad_(False), compute_dtype=dtype), policy)
     if chosen.algorithm.needs_policy_before:
         policy.keep_reference()
         groups = with_reference(policy, groups, chosen)

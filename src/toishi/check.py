@@ -30,10 +30,10 @@ from toishi.rewards.hooks import closing
 from toishi.rollout import sample_groups
 from toishi.sampler import Sampler
 from toishi.scoring import AttackReport, DryRunRow, attack_cost, score_groups, try_attacks
-from toishi.session import planned, sampling_of
+from toishi.session import open_teacher, planned, sampling_of
 from toishi.tasks.base import Task
 from toishi.types import Score
-from toishi.written import WRITTEN, look_at_rows
+from toishi.written import look_at_rows
 
 FORECAST_PROMPTS = 8
 
@@ -139,10 +139,11 @@ def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
     except ToishiError as error:
         report.error("model", str(error))
         return
+    _check_teacher(report, sampler)
     _check_prompts(report, task, sampler)
     _check_memory(report, sampler)
     _check_disk(report, sampler)
-    if found.rewards and report.ok and config.algorithm.source not in WRITTEN:  # what is written is not sampled
+    if found.rewards and report.ok and config.algorithm.answers_per_prompt is None:  # what is written is not sampled
         _check_signal(report, sampler, task, found.rewards)
 
 
@@ -166,6 +167,17 @@ def describe_model(sampler: Sampler) -> dict[str, Any]:
         "device": sampler.machine.device,
         "path": sampler.able.why,
     }
+
+
+def _check_teacher(report: CheckReport, sampler: Sampler) -> None:
+    """Loads the teacher beside the model, so that its memory is counted too."""
+    config = report.config
+    if config.teacher is None:
+        return
+    try:
+        sampler.policy.teacher = open_teacher(config.teacher, sampler.policy, sampler.loaded.tokenizer, seed=config.seed)
+    except ToishiError as error:
+        report.error("model", str(error))
 
 
 def _check_prompts(report: CheckReport, task: Task, sampler: Sampler) -> None:

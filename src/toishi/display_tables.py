@@ -38,12 +38,14 @@ LEADING = {
     "sampled": ("reward", "reward/mean"),
     "written": ("loss", "update/loss"),
     "written_pairs": ("loss", "preference/loss"),
+    "mixed": ("loss", "update/loss"),
 }
 """By where the answers come from: the column that says how it goes, and its metric."""
 NOTES_ON_STEPS = {
     "sampled": NOTE_ON_STEPS,
     "written": "loss: of the step's written answers, before the update; it should fall. Held-out answers say what it is worth.",
     "written_pairs": "loss: of the step's pairs, before the update, 0.693 where nothing is preferred yet; it should fall.",
+    "mixed": "loss: how far the step's answers, the model's own and written ones, are from the teacher's; it should fall.",
 }
 _COLUMNS = (
     ("step", 5),

@@ -23,6 +23,7 @@ import torch
 
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.preference import pair_metrics
+from toishi.algorithms.teaching import SERVED_METRICS
 from toishi.checkpoints import save_checkpoint
 from toishi.config import Config
 from toishi.display import Display
@@ -135,6 +136,8 @@ def train_step(session: Session, display: Display) -> StepReport:
     numbers |= (
         {"prompts/left_out": gathered.left_out}
         | pair_metrics(groups, config.algorithm)
+        | dict.fromkeys(SERVED_METRICS)
+        | ({} if session.policy.teacher is None else dict(session.policy.teacher.figures()))
         | scoring_summary(groups)
         | usage_since(used, session.rewards)
     )

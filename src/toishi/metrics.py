@@ -8,12 +8,12 @@ from dataclasses import dataclass
 
 from toishi.algorithms.composing import noise_note
 from toishi.algorithms.preference import PAIR_METRICS
+from toishi.algorithms.teaching import SERVED_METRICS
 from toishi.types import Group, Rollout, TokenStreams, Update
 
 Value = float | int | None
 WEIGHTS_CHECKSUM = "update/weights_checksum"
-REWARDS_OWN = ("rewards/<name>/failed/<kind>", "rewards/<name>/<key>")
-"""Families of names that a reward itself gives; all others are there at every step."""
+REWARDS_OWN = ("rewards/<name>/failed/<kind>", "rewards/<name>/<key>")  # a reward itself gives these; all others always are
 
 
 @dataclass(frozen=True, slots=True)
@@ -126,16 +126,15 @@ METRICS: dict[str, Metric] = {
         "jumps: learning rate too high",
     ),
     "update/kl_policy_ref": Metric("nats", "the row's KL term per token, policy against the model of step 0"),
+    "update/divergence": Metric("nats", "mean divergence from the teacher's next-token distributions, if in the loss", "falls"),
     WEIGHTS_CHECKSUM: Metric(
         "text", "checksum over every bit of the trained weights after the step", "`toishi replay` must find the same again"
     ),
     "tokens/sampled": Metric("tokens", "tokens sampled in the step"),
     "tokens/per_s": Metric("tokens/s", "sampled tokens divided by the whole step's time"),
     "prompts/next": Metric("prompts", "position in the task's stream after the step"),
-    "prompts/left_out": Metric(
-        "rows", "rows passed over, their answers being too long (answers.too_long) or a pair's both the same"
-    ),
-    **{name: Metric(*words) for name, words in PAIR_METRICS.items()},
+    "prompts/left_out": Metric("rows", "rows passed over: answers too long (answers.too_long), or the same twice in a pair"),
+    **{name: Metric(*words) for name, words in {**PAIR_METRICS, **SERVED_METRICS}.items()},
     "time/rollout_s": Metric("s", "sampling, or reading written answers"),
     "time/scoring_s": Metric("s", "rewards, waited for after the last answer was sampled"),
     "time/scoring_hidden_s": Metric(
@@ -273,6 +272,7 @@ def update_metrics(groups: Sequence[Group], updates: Sequence[Update]) -> dict[s
             "update/clip_dual_share": _mean([code == 3 for code in clips]),
             "update/kl_old_policy_k3": _mean(k3),
             "update/kl_policy_ref": _mean(kl),
+            "update/divergence": _mean(tokens("divergence")),
         }
     )
 

@@ -33,6 +33,7 @@ class SeenRow:
     entropy_N: Tensor
     old_logprobs_N: Tensor
     ref_logprobs_N: Tensor | None
+    divergence_N: Tensor | None
     token_weights_N: Tensor
     counts: Denominators
 

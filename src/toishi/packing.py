@@ -63,6 +63,11 @@ class PackedRow:
         ]
         return torch.tensor(picked, dtype=dtype, device=self.input_ids_L.device)
 
+    def spread(self, number: int, values_N: Tensor) -> tuple[float, ...]:
+        """Answer `number`'s part of a flat stream, put back at its places among all its tokens; 0 where there is no loss."""
+        values = iter(values_N[self.sequence_N == number].tolist())
+        return tuple(next(values) if trained else 0.0 for trained in self.rollouts[number].completion.loss_mask)
+
     def sampled_logprobs(self, dtype: torch.dtype) -> Tensor | None:
         """(N,) log-probs as the sampler saw them; None where an answer was written and not sampled."""
         known = [rollout.completion.sampled_logprobs for rollout in self.rollouts]

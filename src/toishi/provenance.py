@@ -27,6 +27,7 @@ from toishi.errors import DataError
 from toishi.machine import Machine
 from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel
+from toishi.policy.teacher import Teacher
 from toishi.preflight import some_rows
 from toishi.record.environment import environment
 from toishi.rewards import FunctionReward, Reward
@@ -35,7 +36,14 @@ from toishi.types import Prompt
 
 
 def run_record(
-    config: Config, machine: Machine, loaded: LoadedModel, renderer: Renderer, task: Task, rewards: Sequence[Reward]
+    config: Config,
+    machine: Machine,
+    loaded: LoadedModel,
+    renderer: Renderer,
+    task: Task,
+    rewards: Sequence[Reward],
+    *,
+    teacher: Teacher | None = None,
 ) -> dict[str, Any]:
     """What run.json says: enough to do any step again."""
     heldout = task.heldout_prompts()
@@ -52,6 +60,7 @@ def run_record(
             "trained": sum(weight.numel() for weight in loaded.module.parameters() if weight.requires_grad),
             "architecture": type(loaded.module).__name__,
         },
+        "teacher": None if teacher is None else teacher.describe(),
         "task": {"name": task.name, **counts, "fingerprints": data_fingerprints(task)},
         "rewards": reward_sources(rewards),
         "prompt": renderer.describe(renderer.render(task.train_prompt(0))),

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from toishi.config import Config, load_config
 from toishi.errors import ConfigError, ModelError, RecordError
 from toishi.policy.precision import choose_device
+from toishi.policy.teacher import Teacher
 from toishi.record.files import seal_of
 from toishi.record.reader import Run
 from toishi.record.source import require_own
@@ -60,6 +61,17 @@ def step_fault(run: Run, checkpoint: Path, step: int) -> str | None:
     what = f"lacks step {missing[0]}" if missing else "repeats or disorders steps"
     more = f" and {len(missing) - 1} more" if len(missing) > 1 else ""
     return f"{checkpoint} stands after step {step}, but metrics.jsonl {what}{more}"
+
+
+def require_same_teacher(teacher: Teacher, run: Mapping[str, Any]) -> None:
+    """Raises ModelError when the teacher is not the one that the run started with."""
+    recorded = (run.get("teacher") or {}).get("fingerprint")
+    found = str(teacher.describe()["fingerprint"])
+    if found != recorded:
+        raise ModelError(
+            "the teacher is not the model that this run started with: its weights have the fingerprint "
+            f"{found[:60]}, run.json says {str(recorded)[:60]}. Put that model back (same name and revision)"
+        )
 
 
 def require_same_base(loaded: LoadedModel, run: Mapping[str, Any]) -> None:

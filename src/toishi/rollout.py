@@ -12,6 +12,7 @@ from toishi.types import Completion, Group, Prompt, Rollout, RolloutId, RolloutS
 TRAINING_STREAM = 0
 EVALUATION_STREAM = 1
 COLLECTING_STREAM = 2
+MIXING_STREAM = 3
 
 
 def sample_groups(

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from toishi.checkpoints import Checkpoint, load_checkpoint
-from toishi.config import Config, ModelConfig
+from toishi.config import Config, ModelConfig, TeacherConfig
 from toishi.engines.base import Engine, Sampling
 from toishi.engines.torch import TorchEngine
 from toishi.evaluate import Evaluation
@@ -22,10 +22,12 @@ from toishi.policy.chat import Renderer
 from toishi.policy.loading import LoadedModel, load_model
 from toishi.policy.optimizer import make_optimizer
 from toishi.policy.policy import Policy
+from toishi.policy.served_teacher import ServedTeacher
+from toishi.policy.teacher import LocalTeacher, Teacher
 from toishi.preflight import preflight
 from toishi.provenance import run_record
 from toishi.record.writer import RunWriter
-from toishi.recorded import require_same_base
+from toishi.recorded import require_same_base, require_same_teacher
 from toishi.rendering import refuse_long, render_all
 from toishi.rewards.base import Reward
 from toishi.rewards.hooks import closing
@@ -152,10 +154,12 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     rendered = render_all(config, materials.task, renderer, loaded.module).require()
     notes = rendered.notes + look_at_rows(config, materials.task, renderer)
     policy = _policy(config, machine, loaded)
+    _take_teacher(config, policy, loaded.tokenizer)
     plan = planned(config, policy, rendered.longest)
     plan.require()
     machine = replace(machine, micro_batch_tokens=plan.micro_batch_tokens)
-    writer = RunWriter.create(folder, run_record(config, machine, loaded, renderer, materials.task, materials.rewards))
+    record = run_record(config, machine, loaded, renderer, materials.task, materials.rewards, teacher=policy.teacher)
+    writer = RunWriter.create(folder, record)
     learner = _at_step_0(config, machine, policy, loaded.tokenizer, renderer)
     session = _session(config, materials, learner, writer)
     session.memory, session.notices = plan, materials.notices + notes
@@ -171,8 +175,12 @@ def planned(config: Config, policy: Policy, longest_prompt: int | None) -> Memor
 
 def able_to(config: Config, policy: Policy) -> Capabilities:
     """What may run fast with the recipe's lengths."""
-    sampling = config.sampling
-    return capabilities(policy.module.config, context=sampling.max_prompt_tokens + sampling.max_new_tokens)
+    context = config.sampling.max_prompt_tokens + config.sampling.max_new_tokens
+    own = capabilities(policy.module.config, context=context)
+    if policy.teacher is None or policy.teacher.model is None:
+        return own
+    teachers = capabilities(policy.teacher.model.module.config, context=context)
+    return own if teachers.shared_prompt else replace(own, shared_prompt=False, why=f"{own.why}; the teacher: {teachers.why}")
 
 
 def start_again(config: Config, materials: Materials, writer: RunWriter, run: Mapping[str, Any]) -> Session:
@@ -182,13 +190,29 @@ def start_again(config: Config, materials: Materials, writer: RunWriter, run: Ma
     loaded = load_model(config.model, seed=config.seed, predicts=config.algorithm.predicts)
     require_same_base(loaded, run)
     renderer, policy = Renderer(loaded.tokenizer, loaded.module), _policy(config, machine, loaded)
+    _take_teacher(config, policy, loaded.tokenizer, run)
     return _session(config, materials, _at_step_0(config, machine, policy, loaded.tokenizer, renderer), writer)
 
 
 def _at_step_0(config: Config, machine: Machine, policy: Policy, tokenizer: Any, renderer: Renderer) -> Learner:
-    if config.algorithm.needs_reference:
+    if config.algorithm.needs_step_0:
         policy.keep_reference()
     return Learner.of(config, machine, policy, tokenizer, renderer)
+
+
+def open_teacher(config: TeacherConfig, student: Policy, tokenizer: Any, *, seed: int) -> Teacher:
+    """The teacher in this process, or behind its server. Raises ModelError or EngineError where it cannot be asked."""
+    if config.endpoint is not None:
+        return ServedTeacher.open(config, tokenizer)
+    return LocalTeacher.load(config, student, tokenizer, seed=seed)
+
+
+def _take_teacher(config: Config, policy: Policy, tokenizer: Any, run: Mapping[str, Any] | None = None) -> None:
+    """Puts the teacher beside the policy, where there is one; `run`: the record that it has to agree with."""
+    if config.teacher is not None:
+        policy.teacher = open_teacher(config.teacher, policy, tokenizer, seed=config.seed)
+        if run is not None:
+            require_same_teacher(policy.teacher, run)
 
 
 def _policy(config: Config, machine: Machine, loaded: LoadedModel) -> Policy:
@@ -215,7 +239,7 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     model = saved_model(config.model, saved.model_folder.parent)
     loaded = load_model(model, seed=config.seed, predicts=config.algorithm.predicts)
     masters = None
-    if config.algorithm.needs_reference:
+    if config.algorithm.needs_step_0:
         masters = {name: weight.detach().clone() for name, weight in loaded.module.named_parameters()}
         loaded = load_model(config.model, seed=config.seed)
     if masters is not None or is_adapted(config.model):
@@ -225,6 +249,7 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     if masters is not None:
         policy.keep_reference()
         policy.load_masters(masters)
+    _take_teacher(config, policy, loaded.tokenizer, run)
     learner = Learner.of(config, machine, policy, loaded.tokenizer, renderer)
     learner.optimizer.load_state_dict(saved.state["optimizer"])
     return learner

@@ -228,6 +228,7 @@ class TokenStreams:
 
     `token_weight` is d loss / d logprob of the step's loss: the whole influence of a token as one number.
     `clip` is 0 (free), 1 (held at the lower bound), 2 (held at the upper bound), 3 (held by the dual clip).
+    `divergence` (nats) is from the teacher's next-token distribution, where the loss has such a term.
     A rollout that cannot contribute (advantage 0, no KL, no entropy term) is not run through the model again;
     `computed` is False then and every stream but `advantage` is empty.
     """
@@ -242,6 +243,7 @@ class TokenStreams:
     ratio: tuple[float, ...] = ()
     clip: tuple[int, ...] = ()
     kl_policy_ref: tuple[float, ...] = ()
+    divergence: tuple[float, ...] = ()
     token_weight: tuple[float, ...] = ()
 
 

@@ -69,10 +69,11 @@ SKIPPED = {"update/grad_norm": 0.0, "update/grad_norm_clipped": 0.0, "update/ski
 
 def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
     """The groups with log-probs under the model of step 0, where KL or advantages need them, and the policy's, if unknown."""
-    row = settings.algorithm
+    row, everyone = settings.algorithm, [rollout for group in groups for rollout in group.rollouts]
+    if row.needs_teacher:
+        policy.taught().look_at(everyone)
     if not (row.needs_reference or row.needs_policy_before):
         return tuple(groups)
-    everyone = [rollout for group in groups for rollout in group.rollouts]
     reference = reference_logprobs(policy, everyone, settings) if row.needs_reference else {}
     unknown = [one for one in everyone if row.needs_policy_before and not one.completion.sampled_logprobs]
     own = policy_logprobs(policy, unknown, settings)
@@ -84,7 +85,9 @@ def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSett
 def reference_logprobs(
     policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings
 ) -> dict[RolloutId, tuple[float, ...]]:
-    """Log-prob of every token under the model of step 0; 0 at positions without loss."""
+    """Log-prob of every token under the reference: the model of step 0, or the teacher; 0 at positions without loss."""
+    if settings.algorithm.reference == "teacher":
+        return policy.taught().logprobs(rollouts, lambda asked: policy_logprobs(asked, rollouts, settings))
     with policy.as_reference():
         return policy_logprobs(policy, rollouts, settings)
 
@@ -140,7 +143,7 @@ def policy_logprobs(
         for row in packed_rows(policy, rollouts, settings):
             logprobs_N, _ = predict(policy, row).logprobs_and_entropy(row.targets_N, settings.temperature)
             for number, rollout in enumerate(row.rollouts):
-                found[rollout.id] = tuple(_spread(logprobs_N[row.sequence_N == number], rollout.completion.loss_mask))
+                found[rollout.id] = row.spread(number, logprobs_N)
     return found
 
 
@@ -203,6 +206,8 @@ def _backward(
     leaf_entropy_N = entropy_N.detach().requires_grad_()
     dtype = leaf_logprobs_N.dtype
     old_logprobs_N = row.stream((old[r.id] for r in row.rollouts), dtype) if old else leaf_logprobs_N.detach()
+    divergence_N = _divergence(policy, row, predicted, settings)
+    leaf_divergence_N = None if divergence_N is None else divergence_N.detach().requires_grad_()
     ref = [r.ref_logprobs for r in row.rollouts]
     ref_logprobs_N = None if ref[0] is None else row.stream((values for values in ref if values is not None), dtype)
     objective = token_objective(
@@ -218,18 +223,20 @@ def _backward(
         max_length=settings.max_new_tokens,
         ref_logprobs_N=ref_logprobs_N,
         sampled_logprobs_N=row.sampled_logprobs(dtype),
+        divergence_N=leaf_divergence_N,
     )
     loss = float(objective.loss.detach())
     if loss != loss or abs(loss) == float("inf"):
         raise NumericsError(_bad_rows(row, logprobs_N, loss))
-    weights = torch.autograd.grad(objective.loss, [leaf_logprobs_N, leaf_entropy_N], allow_unused=True, materialize_grads=True)
+    leaves = [leaf_logprobs_N, leaf_entropy_N] + ([] if leaf_divergence_N is None else [leaf_divergence_N])
+    weights = torch.autograd.grad(objective.loss, leaves, allow_unused=True, materialize_grads=True)
     if observer is not None:
         seen = SeenRow(
             row=row, predicted=predicted, logprobs_N=logprobs_N, entropy_N=entropy_N, old_logprobs_N=old_logprobs_N,
-            ref_logprobs_N=ref_logprobs_N, token_weights_N=weights[0], counts=counts,
+            ref_logprobs_N=ref_logprobs_N, divergence_N=divergence_N, token_weights_N=weights[0], counts=counts,
         )  # fmt: skip
         observer.row(index, seen)
-    torch.autograd.backward([logprobs_N, entropy_N], list(weights))
+    torch.autograd.backward([logprobs_N, entropy_N] + ([] if divergence_N is None else [divergence_N]), list(weights))
     columns: dict[str, Tensor | None] = {
         "old_logprob": old_logprobs_N,
         "logprob": leaf_logprobs_N,
@@ -239,27 +246,27 @@ def _backward(
         "token_weight": weights[0],
         "ref_logprob": ref_logprobs_N,
         "kl_policy_ref": objective.kl_N,
+        "divergence": leaf_divergence_N,
     }
     return loss, [_streams(row, number, columns) for number in range(len(row.rollouts))]
+
+
+def _divergence(policy: Policy, row: PackedRow, predicted: Predictions, settings: UpdateSettings) -> Tensor | None:
+    """From the teacher at each token with loss, where the row's loss has such a term."""
+    if settings.algorithm.divergence_coef == 0:
+        return None
+    beta, temperature = settings.algorithm.divergence_beta, settings.temperature
+    return policy.taught().divergence(predicted, row, lambda asked: predict(asked, row), temperature=temperature, beta=beta)
 
 
 def _streams(row: PackedRow, number: int, columns: dict[str, Tensor | None]) -> TokenStreams:
     """One answer's share of the row's columns; a column that does not exist (no reference) stays empty."""
     rollout = row.rollouts[number]
-    mine_N = row.sequence_N == number
     spread: dict[str, Any] = {
-        name: tuple(_spread(values_N.detach()[mine_N], rollout.completion.loss_mask))
-        for name, values_N in columns.items()
-        if values_N is not None
+        name: row.spread(number, values_N.detach()) for name, values_N in columns.items() if values_N is not None
     }
     spread["clip"] = tuple(int(code) for code in spread["clip"])
     return TokenStreams(rollout=rollout.id, computed=True, advantage=rollout.advantage_per_token, **spread)
-
-
-def _spread(values_n: Tensor, loss_mask: Sequence[int]) -> list[float]:
-    """Values of the tokens with loss, put back at their places among all tokens of the answer; 0 elsewhere."""
-    values = iter(values_n.tolist())
-    return [next(values) if trained else 0.0 for trained in loss_mask]
 
 
 def _bad_rows(row: PackedRow, logprobs_N: Tensor, loss: float) -> str:

@@ -99,6 +99,7 @@ COMPLETED: Mapping[str, Callable[[Prompt, Sequence[Answer], Renderer], tuple[Pro
 WRITTEN: Mapping[str, Callable[[Prompt, AnswersConfig, Algorithm], list[Said]]] = {
     "written": one_answer,
     "written_pairs": chosen_and_rejected,
+    "mixed": one_answer,
 }
 
 
@@ -194,7 +195,7 @@ def _why(reason: str, passed: int, trained: int, config: Config) -> str:
 
 def _columns_of(config: Config) -> tuple[str, ...]:
     columns = config.answers
-    return (columns.column,) if config.algorithm.source == "written" else (columns.chosen, columns.rejected)
+    return (columns.chosen, columns.rejected) if config.algorithm.source == "written_pairs" else (columns.column,)
 
 
 def _is_whole_float(value: Any) -> bool:

@@ -123,7 +123,7 @@ def test_reward_shift_under_a_centred_baseline(name: str, step: list[Group], shi
 def test_rows_without_a_centred_baseline_are_known() -> None:
     assert set(NAMES) - set(CENTRED) == {
         *("reinforce", "maxrl", "raft", "raft_pp", "reinforce_rej", "entropy_only"),
-        *("sft", "dft", "unlikelihood", "dpo", "ipo", "dpo_online", "reward_model"),
+        *("sft", "dft", "unlikelihood", "dpo", "ipo", "dpo_online", "reward_model", "gkd", "opd", "opd_sampled"),
     }
 
 

@@ -47,14 +47,19 @@ def test_unknown_row() -> None:
 
 def test_rows_that_need_a_group() -> None:
     alone = {name for name, row in ROWS.items() if not row.needs_group}
-    assert alone == {"reinforce", "reinforce_pp", "raft", "raft_pp", "entropy_only", "sft", "dft", "unlikelihood"}
+    assert alone == {
+        *("reinforce", "reinforce_pp", "raft", "raft_pp", "entropy_only", "sft", "dft", "unlikelihood"),
+        *("gkd", "opd", "opd_sampled"),
+    }
 
 
 def test_rows_that_move_without_an_advantage() -> None:
-    assert {name for name, row in ROWS.items() if row.moves_without_advantage} == {"entropy_only"}
+    assert {name for name, row in ROWS.items() if row.moves_without_advantage} == {"entropy_only", "gkd", "opd"}
     assert changed("grpo", kl="k3", kl_coef=0.1).moves_without_advantage
     assert not changed("grpo", kl="k1_in_reward", kl_coef=0.1).moves_without_advantage
-    assert {name for name, row in ROWS.items() if row.needs_reference} == {"dpo", "ipo", "dpo_online"}
+    assert {name for name, row in ROWS.items() if row.needs_reference} == {"dpo", "ipo", "dpo_online", "opd_sampled"}
+    assert {name for name, row in ROWS.items() if row.needs_step_0} == {"dpo", "ipo", "dpo_online"}
+    assert {name for name, row in ROWS.items() if row.needs_teacher} == {"gkd", "opd", "opd_sampled"}
 
 
 def test_sequence_ratios_are_reduced_by_the_mean_of_their_tokens() -> None:

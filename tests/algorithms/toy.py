@@ -10,6 +10,7 @@ from torch import Tensor
 
 from toishi.algorithms.apply import Objective, assign_advantages, counted, token_objective
 from toishi.algorithms.rows import Algorithm, algorithm
+from toishi.ops.divergence import divergence
 from toishi.ops.logprobs import logprobs_and_entropy
 from toishi.types import Completion, Group, Prompt, Rollout, RolloutId, Score
 
@@ -110,6 +111,10 @@ def loss_of(
     """The objective of these rollouts; `old`, `ref` and `sampled` are logits of other policies (default: this one)."""
     tokens = pack(rollouts)
     logprobs_N, entropy_N = evaluate(logits_PV, tokens)
+    apart_N = None
+    if row.divergence_coef and ref is not None:  # the other policy is the teacher
+        student_NV, teacher_NV = (torch.log_softmax(one[tokens.position_N], -1) for one in (logits_PV, ref.detach()))
+        apart_N = divergence(student_NV, teacher_NV, row.divergence_beta)
     old_N = logprobs_N.detach() if old is None else evaluate(old.detach(), tokens)[0]
     return token_objective(
         row,
@@ -124,6 +129,7 @@ def loss_of(
         max_length=limit,
         ref_logprobs_N=None if ref is None else evaluate(ref.detach(), tokens)[0],
         sampled_logprobs_N=None if sampled is None else evaluate(sampled.detach(), tokens)[0],
+        divergence_N=apart_N,
     )
 
 

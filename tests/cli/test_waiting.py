@@ -88,3 +88,14 @@ def test_a_lock_that_cannot_be_made_means_sleeping(tmp_path: Path, monkeypatch: 
     environment: dict[str, str] = {}
     assert not choose_waiting("train", environment, folder=tmp_path / "missing")
     assert environment == ASLEEP
+
+
+def test_no_folder_for_temporary_files_means_sleeping(monkeypatch: pytest.MonkeyPatch) -> None:
+    def none() -> str:
+        raise FileNotFoundError("No usable temporary directory found")
+
+    monkeypatch.setattr(waiting, "is_idle", lambda: True)
+    monkeypatch.setattr(waiting.tempfile, "gettempdir", none)
+    environment: dict[str, str] = {}
+    assert not choose_waiting("train", environment)
+    assert environment == ASLEEP

@@ -2,19 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import pytest
 import torch
 from torch import nn
+from transformers.models.llama import modeling_llama
 
 from tests.engines.one_by_one import sampled_one_by_one
 from tests.tiny import tiny_model
 from toishi.engines import fast, packed
 from toishi.engines.base import Request, Sampling
-from toishi.engines.flat import FLAT_TYPES
+from toishi.engines.flat import FLAT_TYPES, flat_step
 from toishi.engines.torch import TorchEngine
 from toishi.policy.policy import Policy
 from toishi.policy.recomputing import recompute_layers
@@ -30,20 +29,20 @@ def generated(module: Any, *, batched: bool = True) -> list[Completion]:
     return engine.generate(REQUESTS, SAMPLING)
 
 
-@contextmanager
-def forwards(module: Any) -> Iterator[list[int]]:
-    """One entry for every forward pass of the whole module."""
-    calls: list[int] = []
-    handle = module.register_forward_pre_hook(lambda *_: calls.append(1))
-    yield calls
-    handle.remove()
-
-
 def is_flat(module: Any) -> bool:
-    with forwards(module) as calls:
+    """Whether its rows are decoded by the written-out step."""
+    made: list[bool] = []
+
+    def watched(*given: Any) -> Any:
+        step = flat_step(*given)
+        made.append(step is not None)
+        return step
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fast, "flat_step", watched)
         generated(module)
-    assert len(calls) in (1, STEPS)
-    return len(calls) == 1  # the prompts
+    assert len(made) == 1
+    return made[0]
 
 
 def require_close(found: list[Completion], wanted: list[Completion], tolerance: float) -> None:
@@ -164,20 +163,68 @@ def _listen(module: Any) -> None:
     module.model.layers[1].mlp.register_forward_hook(lambda *_: None)
 
 
+def _listen_to_all(module: Any) -> None:
+    module.register_forward_hook(lambda *_: None)
+
+
 def _replace(module: Any) -> None:
     part = module.model.layers[0].post_attention_layernorm
     part.forward = lambda hidden: 2 * hidden
+
+
+def _replace_all(module: Any) -> None:
+    plain = module.forward
+
+    def doubled(*given: Any, **named: Any) -> Any:
+        output = plain(*given, **named)
+        output.logits = 2 * output.logits
+        return output
+
+    module.forward = doubled
 
 
 def _exchange(module: Any) -> None:
     module.model.layers[0].mlp = nn.Sequential(nn.Linear(32, 32))
 
 
-@pytest.mark.parametrize("change", [_listen, _replace, _exchange])
+def _activate_otherwise(module: Any) -> None:
+    module.model.layers[1].mlp.act_fn = nn.Tanh()
+
+
+def _scale_otherwise(module: Any) -> None:
+    module.model.layers[1].self_attn.scaling *= 3
+
+
+def _reorder(module: Any) -> None:
+    module.model.layers = nn.ModuleList(reversed(module.model.layers))
+
+
+CHANGES = [_listen, _listen_to_all, _replace, _replace_all, _exchange, _activate_otherwise, _scale_otherwise, _reorder]
+
+
+@pytest.mark.filterwarnings("ignore:.*past_key_values:FutureWarning")  # a wrapper hides the newer name from its signature
+@pytest.mark.parametrize("change", CHANGES)
 def test_changed_layers_decode_through_their_own_forward(change: Any) -> None:
     module = tiny_model("llama").requires_grad_(False)
     assert is_flat(module)
     change(module)
+    assert not is_flat(module)
+    require_close(generated(module), generated(module, batched=False), 2e-5)
+
+
+@pytest.mark.filterwarnings("ignore:.*past_key_values:FutureWarning")  # a wrapper hides the newer name from its signature
+@pytest.mark.parametrize("name", ["LlamaMLP", "LlamaAttention", "LlamaDecoderLayer", "LlamaForCausalLM"])
+def test_classes_whose_forward_was_replaced_decode_through_it(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tiny_model("llama").requires_grad_(False)
+    plain = getattr(modeling_llama, name).forward
+    assert is_flat(module)
+    monkeypatch.setattr(getattr(modeling_llama, name), "forward", lambda self, *given, **named: plain(self, *given, **named))
+    assert not is_flat(module)
+
+
+def test_a_replaced_rotary_function_is_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    module = tiny_model("llama").requires_grad_(False)
+    monkeypatch.setattr(modeling_llama, "apply_rotary_pos_emb", lambda q, k, cos, sin: (q, k))
     assert not is_flat(module)
     require_close(generated(module), generated(module, batched=False), 2e-5)
 

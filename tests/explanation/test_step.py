@@ -158,7 +158,7 @@ def value_of(expression: str) -> float:
 CHANGES: list[dict[str, Any]] = [{}, {"filter": "keep_positive"}, {"truncation": "soft_penalty", "soft_penalty_tokens": 7}]
 
 
-COMPARING = {name for name, row in ROWS.items() if row.credit != "preference"}
+COMPARING = {name for name, row in ROWS.items() if row.credit != "preference" and not row.needs_teacher}
 WORKED = [(name, changes) for name in sorted(COMPARING - {"raft", "raft_pp", "entropy_only"}) for changes in CHANGES]
 
 

@@ -21,8 +21,10 @@ from hypothesis import given, settings
 from tests.record.builders import RUN_FIELDS, completion, mixed_group, plain_group, report, streams
 from toishi.errors import RecordError
 from toishi.record import Run, RunWriter
+from toishi.record.columns import Column
 from toishi.record.rows import groups_of, rollout_rows, streams_of, token_rows
 from toishi.record.schema import ROLLOUT_SCHEMA, TOKEN_COLUMNS, TOKEN_SCHEMA, schema_markdown
+from toishi.record.tables import read_table
 from toishi.types import Group, StepReport
 
 
@@ -237,3 +239,12 @@ def test_reports_that_contradict_themselves_are_refused(tmp_path: Path) -> None:
     writer.write_step(good)
     with pytest.raises(RecordError, match="step 1 comes after step 1"):
         writer.write_step(good)
+
+
+def test_shards_from_before_a_column_was_added_are_read_with_nothing_in_it(tmp_path: Path) -> None:
+    later = pa.schema([Column("step", pa.int32(), "step").field, Column("new", pa.float64(), "new", later=True).field])
+    pq.write_table(pa.table({"step": pa.array([1, 2], pa.int32())}), tmp_path / "old.parquet")
+    assert read_table(tmp_path / "old.parquet", later) == [{"step": 1, "new": None}, {"step": 2, "new": None}]
+    pq.write_table(pa.table({"new": pa.array([1.0])}), tmp_path / "broken.parquet")
+    with pytest.raises(RecordError, match="lacks step"):
+        read_table(tmp_path / "broken.parquet", later)

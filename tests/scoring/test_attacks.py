@@ -200,9 +200,9 @@ def test_a_judge_that_believes_what_it_reads_is_caught_and_an_honest_one_is_not(
     assert hacked(JudgeReward(judge=honest(forms_of("two")), probe="off"), prompts=rows) == set()
 
 
-@pytest.mark.parametrize("name", sorted(set(recipe_names()) - {"own_data", "rlaif-rubric", "hackable"}))
+@pytest.mark.parametrize("name", sorted(set(recipe_names()) - {"own_data", "rlaif-rubric", "hackable", "reward-model"}))
 def test_no_built_in_recipe_pays_an_attack(name: str) -> None:
-    """own_data and rlaif-rubric need a file and a server; hackable is there to be hacked."""
+    """own_data and rlaif-rubric need a file and a server; hackable is there to be hacked; reward-model asks no reward."""
     config = load_recipe(name)
     found = preflight(config)
     if any("does not let programs run in namespaces" in error.message for error in found.errors):

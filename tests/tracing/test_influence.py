@@ -16,8 +16,7 @@ from tests.policy.test_capabilities import options_of
 from tests.tiny import InFloat64, tiny_model
 from toishi.algorithms.apply import assign_advantages
 from toishi.algorithms.rows import Algorithm, algorithm
-from toishi.config import ModelConfig
-from toishi.config.sections import LoraConfig
+from toishi.config import LoraConfig, ModelConfig
 from toishi.ops import influence as maths
 from toishi.policy.adapters import with_adapters
 from toishi.policy.capabilities import FULL_ATTENTION_TYPES

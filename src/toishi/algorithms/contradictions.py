@@ -56,6 +56,36 @@ CONTRADICTIONS: tuple[tuple[Callable[[Any], bool], str], ...] = (
         "'{row.scale}' would have no effect; set both to 'none'",
     ),
     (
+        lambda row: row.reference == "teacher" and not row.needs_reference,
+        "reference 'teacher' has no effect: no KL term and no credit asks for it; choose credit 'teacher', or kl k2, k3 or "
+        "ratio_k3 with a kl_coef",
+    ),
+    (
+        lambda row: row.credit == "teacher" and row.reference != "teacher",
+        "credit 'teacher' compares with the teacher's log-probs: set reference to 'teacher', got '{row.reference}'",
+    ),
+    (
+        lambda row: (
+            row.credit == "teacher"
+            and (row.baseline != "none" or row.scale != "none" or row.filter != "none" or row.combine != "sum")
+        ),
+        "credit 'teacher' does not look at rewards: set baseline, scale and filter to 'none' and combine to 'sum', got "
+        "'{row.baseline}', '{row.scale}', '{row.filter}', '{row.combine}'",
+    ),
+    (
+        lambda row: row.credit == "teacher" and row.source != "sampled",
+        "credit 'teacher' is a policy gradient on the policy's own answers: set source to 'sampled', got '{row.source}'",
+    ),
+    (
+        lambda row: row.source == "mixed" and (row.policy_term or row.off_policy != "none"),
+        "source 'mixed' puts written answers, which nobody sampled or scored, beside sampled ones: only a divergence from a "
+        "teacher means the same for both. Set policy_term to false and off_policy to 'none', as in row 'gkd'",
+    ),
+    (
+        lambda row: row.predicts == "score" and row.divergence_coef > 0,
+        "divergence_coef={row.divergence_coef} compares next-token distributions, and predicts 'score' has none; set it to 0",
+    ),
+    (
         lambda row: row.source != "sampled" and row.off_policy != "none",
         "off_policy '{row.off_policy}' compares with the sampler's log-probs, and written answers have none; set it to 'none'",
     ),

@@ -60,6 +60,11 @@ def of_pairs(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
     return [list(pair_advantages(group, row)) for group in groups]
 
 
+def of_the_teacher(groups: ShapedGroups, row: Algorithm) -> list[list[Advantage]]:
+    """log p_teacher - log p of each token: minus its sampled estimate of KL(policy ‖ teacher) (MiniLLM, arXiv 2306.08543)."""
+    return [[tuple(-apart for apart in answer.log_ratio_T) if answer.counts else 0.0 for answer in group] for group in groups]
+
+
 def of_the_sum(groups: ShapedGroups, row: Algorithm) -> Tensor:
     """Rewards are added first, and the sums compared, [P, G]."""
     return advantages(
@@ -116,6 +121,7 @@ CREDITS: Mapping[str, Callable[[ShapedGroups, Algorithm], list[list[Advantage]]]
     "sequence": whole_answer,
     "reward_to_go": to_go,
     "preference": of_pairs,
+    "teacher": of_the_teacher,
 }
 
 

@@ -14,12 +14,15 @@ from toishi.algorithms.note import AlgorithmNote
 from toishi.algorithms.notes_group import GROUP_NOTES
 from toishi.algorithms.notes_pairs import PAIR_NOTES
 from toishi.algorithms.notes_plain import PLAIN_NOTES
+from toishi.algorithms.notes_taught import TAUGHT_NOTES
 from toishi.algorithms.notes_written import WRITTEN_NOTES
 from toishi.errors import ConfigError, nearest
 
 __all__ = ["NOTES", "AlgorithmNote", "describe"]
 
-NOTES: Mapping[str, AlgorithmNote] = {note.name: note for note in (*PLAIN_NOTES, *GROUP_NOTES, *WRITTEN_NOTES, *PAIR_NOTES)}
+NOTES: Mapping[str, AlgorithmNote] = {
+    note.name: note for note in (*PLAIN_NOTES, *GROUP_NOTES, *WRITTEN_NOTES, *PAIR_NOTES, *TAUGHT_NOTES)
+}
 
 
 def describe(name: str) -> AlgorithmNote:

@@ -5,6 +5,7 @@ Decisions:
 2. The KL term is reduced like the policy term (as TRL does); the entropy term is always a mean over tokens.
 3. `ratio_k3` uses the token's own ratio at every ratio level: that is the form whose value and gradient are exact.
 4. An off-policy correction multiplies the policy term alone.
+5. The divergence from a teacher is reduced like the policy term.
 """
 
 from __future__ import annotations
@@ -36,12 +37,13 @@ LOSS_KL: Mapping[str, Callable[[Tensor, Tensor, Tensor], Tensor]] = {
 class Objective:
     """The loss and what each token had to do with it. All but `loss` are detached.
 
-    loss           scalar, differentiable in the log-probs and the entropy it was made from
+    loss           scalar, differentiable in the log-probs, the entropy and the divergence it was made from
     policy_loss_N  surrogate of each token, off-policy correction included, before `weights_N`
     ratio_N        importance ratio at the row's level
     clip_N         int8 codes: 0 free, 1 held low, 2 held high, 3 held by the dual clip
     kl_N           the row's estimate of KL(policy ‖ reference); k1 for `k1_in_reward`; None without reference log-probs
-    weights_N      share of each token: loss = Σ weights_N · (policy_loss_N + kl_coef · kl_N) - entropy_coef · mean entropy
+    weights_N      share of each token: loss = Σ weights_N · (policy_loss_N + kl_coef · kl_N + divergence_coef · divergence_N)
+                   - entropy_coef · mean entropy
     correction_N   off-policy weight of each token; None without a correction
     """
 
@@ -68,13 +70,15 @@ def token_objective(
     max_length: int,
     ref_logprobs_N: Tensor | None = None,
     sampled_logprobs_N: Tensor | None = None,
+    divergence_N: Tensor | None = None,
 ) -> Objective:
-    """Policy term + kl_coef · KL - entropy_coef · mean token entropy.
+    """Policy term + kl_coef · KL + divergence_coef · divergence from the teacher - entropy_coef · mean token entropy.
 
     [N] tensors hold the tokens with loss of the sequences at hand, whole sequences only; sequence_N indexes lengths_B.
     num_tokens, num_sequences  of the whole optimizer update (see `counted` in `apply`); max_length: the token limit
     ref_logprobs_N      needed when the row has a KL term in the loss
     sampled_logprobs_N  needed when the row corrects for off-policy sampling
+    divergence_N        of the teacher's and the policy's next-token distributions, needed when the row has such a term
     Raises ValueError when one that is needed is missing.
 
     One answer of two tokens, first update (ratio 1), GRPO: the loss is minus the advantage, each token pulls with half of it.
@@ -105,6 +109,10 @@ def token_objective(
     loss = (weights_N * policy_loss_N).sum()
     if row.kl in LOSS_KL and row.needs_reference and kl_N is not None:
         loss = loss + row.kl_coef * (weights_N * kl_N).sum()
+    if row.divergence_coef > 0:
+        if divergence_N is None:
+            raise ValueError(f"divergence_coef={row.divergence_coef} needs divergence_N (a teacher), got None")
+        loss = loss + row.divergence_coef * (weights_N * divergence_N).sum()
     if row.entropy_coef != 0:
         loss = loss - row.entropy_coef * entropy_N.sum() / num_tokens
     return Objective(

@@ -27,7 +27,7 @@ Baseline = Literal["none", "batch_mean", "group_mean", "leave_one_out"]
 Scale = Literal["none", "group_std", "batch_std", "group_mean"]
 Filter = Literal["none", "drop_tied", "drop_all_wrong", "keep_best", "keep_positive"]
 RatioLevel = Literal["token", "sequence_mean", "sequence_sum"]
-Source = Literal["sampled", "written", "written_pairs"]
+Source = Literal["sampled", "written", "written_pairs", "mixed"]
 Surrogate = Literal["score_function", "clipped", "dual_clip", "stop_gradient", "dynamic", "unlikelihood"]
 Reduction = Literal["token_mean", "sequence_mean_token_mean", "sequence_sum", "constant_length"]
 Kl = Literal["none", "k1_in_reward", "k2", "k3", "ratio_k3"]
@@ -47,7 +47,11 @@ class Algorithm(BaseModel):
     source: Source = Field(
         default="sampled",
         description="whose answers teach: sampled from the policy and scored; 'written' in the task's rows (SFT), one each; "
-        "'written_pairs': a chosen and a rejected one (DPO). See `answers` for their columns",
+        "'written_pairs': a chosen and a rejected one (DPO); 'mixed': sampled for `sampled_share` of the prompts, else "
+        "written. See `answers` for the columns",
+    )
+    sampled_share: float = Field(
+        default=0.5, ge=0, le=1, description="source 'mixed': share of the prompts that the policy itself answers (λ of GKD)"
     )
     predicts: Predicts = Field(
         default="tokens",
@@ -68,10 +72,11 @@ class Algorithm(BaseModel):
     std_ddof: Literal[0, 1] = Field(default=1, description="1 = sample, 0 = population standard deviation")
     std_epsilon: float = Field(default=1e-4, ge=0, description="added to the divisor")
     filter: Filter = Field(default="none", description="which groups or rollouts teach")
-    credit: Literal["sequence", "reward_to_go", "preference"] = Field(
+    credit: Literal["sequence", "reward_to_go", "preference", "teacher"] = Field(
         default="sequence",
         description="one number per answer; per token the sum of what comes at and after it; or from the best and the worst "
-        "answer of a group: log-probs compared with the reference model (DPO), or scores (reward models)",
+        "answer of a group: log-probs compared with the reference model (DPO), or scores (reward models); or "
+        "per token how much likelier the teacher finds it than the policy",
     )
     preference: Literal["sigmoid", "ipo"] = Field(default="sigmoid", description="credit 'preference': the loss of a pair")
     beta: float = Field(
@@ -93,6 +98,18 @@ class Algorithm(BaseModel):
     kl_coef: float = Field(default=0.0, ge=0, description="factor of the KL estimate")
     entropy_coef: float = Field(default=0.0, description="loss -= entropy_coef * mean token entropy")
     policy_term: bool = Field(default=True, description="False: only KL and entropy terms act (entropy_only)")
+    reference: Literal["step_0", "teacher"] = Field(
+        default="step_0", description="whose log-probs of the answers KL terms and advantages compare with: see `teacher`"
+    )
+    divergence_coef: float = Field(
+        default=0.0, ge=0, description="factor of the divergence from the teacher's whole next-token distribution, in the loss"
+    )
+    divergence_beta: float = Field(
+        default=0.5,
+        ge=0,
+        le=1,
+        description="which one: 0 = KL(teacher || policy), 1 = KL(policy || teacher), between: generalised Jensen-Shannon",
+    )
     truncation: Truncation = Field(default="keep", description="answers that hit the token limit")
     soft_penalty_tokens: int = Field(
         default=0, ge=0, description="soft_penalty: length of the ramp before the limit (DAPO's L_cache)"
@@ -105,7 +122,7 @@ class Algorithm(BaseModel):
     @property
     def answers_per_prompt(self) -> int | None:
         """How many answers a row of the data gives; None where they are sampled, as many as one likes."""
-        return {"sampled": None, "written": 1, "written_pairs": 2}[self.source]
+        return {"sampled": None, "written": 1, "written_pairs": 2, "mixed": None}[self.source]
 
     @property
     def needs_group(self) -> bool:
@@ -117,18 +134,29 @@ class Algorithm(BaseModel):
     @property
     def needs_policy_before(self) -> bool:
         """Advantages are made of what the policy says of the answers before the update."""
-        return self.credit == "preference"
+        return self.credit in ("preference", "teacher")
 
     @property
     def needs_reference(self) -> bool:
-        """The model of step 0 is asked: for a KL term, or since pairs are compared by how far the policy left it."""
-        return (self.kl != "none" and self.kl_coef > 0) or (self.credit == "preference" and self.predicts == "tokens")
+        """Log-probs under the reference are asked for: for a KL term, or since advantages compare with them."""
+        compares = self.credit == "teacher" or (self.credit == "preference" and self.predicts == "tokens")
+        return (self.kl != "none" and self.kl_coef > 0) or compares
+
+    @property
+    def needs_step_0(self) -> bool:
+        """The weights of step 0 are kept."""
+        return self.needs_reference and self.reference == "step_0"
+
+    @property
+    def needs_teacher(self) -> bool:
+        """A teacher is asked: for its log-probs of the answers, or for whole distributions."""
+        return self.divergence_coef > 0 or (self.needs_reference and self.reference == "teacher")
 
     @property
     def moves_without_advantage(self) -> bool:
-        """Tokens with advantage 0 still get a gradient (KL or entropy term in the loss)."""
+        """Tokens with advantage 0 still get a gradient (KL, entropy or divergence term in the loss)."""
         in_loss = self.kl not in ("none", "k1_in_reward") and self.kl_coef > 0
-        return in_loss or self.entropy_coef != 0
+        return in_loss or self.entropy_coef != 0 or self.divergence_coef > 0
 
     @field_validator("std_ddof", mode="before")
     @classmethod
@@ -148,6 +176,8 @@ class Algorithm(BaseModel):
 _PAIRS: dict[str, Any] = {
     "baseline": "none", "credit": "preference", "surrogate": "score_function", "reduction": "sequence_sum",
 }  # fmt: skip
+
+_TAUGHT: dict[str, Any] = {"policy_term": False, "baseline": "none", "surrogate": "score_function"}
 
 ROWS: dict[str, Algorithm] = {
     row.name: row
@@ -200,6 +230,15 @@ ROWS: dict[str, Algorithm] = {
         Algorithm(name="ipo", source="written_pairs", preference="ipo", **_PAIRS),
         Algorithm(name="reward_model", source="written_pairs", predicts="score", beta=1.0, **_PAIRS),
         Algorithm(name="dpo_online", filter="drop_tied", **_PAIRS),
+        Algorithm(name="gkd", source="mixed", divergence_coef=1.0, **_TAUGHT),
+        Algorithm(name="opd", divergence_coef=1.0, divergence_beta=1.0, **_TAUGHT),
+        Algorithm(
+            name="opd_sampled",
+            credit="teacher",
+            reference="teacher",
+            baseline="none",
+            surrogate="score_function",
+        ),
         Algorithm(name="entropy_only", policy_term=False, baseline="none", entropy_coef=1e-3, surrogate="score_function"),
     )
 }

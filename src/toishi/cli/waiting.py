@@ -30,7 +30,7 @@ def choose_waiting(command: str, environment: MutableMapping[str, str], *, folde
     folder for temporary files."""
     if any(name in environment for name in ASLEEP):
         return False
-    spins = command in COMPUTING and is_idle() and _take_lock(folder or Path(tempfile.gettempdir()))
+    spins = command in COMPUTING and is_idle() and _take_lock(folder)
     if not spins:
         environment.update(ASLEEP)
     return spins
@@ -56,13 +56,14 @@ def _running(source: Path) -> int | None:
         return None
 
 
-def _take_lock(folder: Path) -> bool:
+def _take_lock(folder: Path | None) -> bool:
     """Hold the lock until this process ends; False when another one holds it, or there can be none."""
     try:
         import fcntl
     except ImportError:  # Windows
         return False
     try:
+        folder = folder or Path(tempfile.gettempdir())
         lock = os.open(folder / f"toishi-spins-{os.getuid()}.lock", os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
     except OSError:
         return False

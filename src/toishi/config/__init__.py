@@ -1,5 +1,6 @@
 """What a run is (sections.py), and how a recipe is read (reading.py)."""
 
+from toishi.config.models import LoraConfig, ModelConfig, OpenSection, Section, TeacherConfig
 from toishi.config.reading import load_config, parse_override
 from toishi.config.sections import (
     AnswersConfig,
@@ -7,14 +8,10 @@ from toishi.config.sections import (
     Config,
     EvaluationConfig,
     HealthConfig,
-    LoraConfig,
-    ModelConfig,
-    OpenSection,
     OptimizerConfig,
     RecordConfig,
     RewardConfig,
     SamplingConfig,
-    Section,
     TaskConfig,
     TrainConfig,
 )
@@ -34,6 +31,7 @@ __all__ = [
     "SamplingConfig",
     "Section",
     "TaskConfig",
+    "TeacherConfig",
     "TrainConfig",
     "load_config",
     "parse_override",

@@ -13,59 +13,18 @@ Decisions:
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from toishi.algorithms.rows import Algorithm, algorithm
 from toishi.algorithms.terms import Term, in_order
+from toishi.config.models import Listed, ModelConfig, OpenSection, Section, TeacherConfig, Text
 from toishi.config.scores import require_no_sampling
-from toishi.config.unions import AutoOrAmount, NameOrNames
+from toishi.config.teachers import require_teacher
+from toishi.config.unions import AutoOrAmount
 
-T = TypeVar("T")
-Listed = Annotated[tuple[T, ...], Field(strict=False)]
-Text = Annotated[str, Field(min_length=1)]
 Decay = Annotated[float, Field(ge=0, lt=1)]
-
-
-class Section(BaseModel):
-    """A frozen part of the configuration that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", strict=True, allow_inf_nan=False)
-
-
-class OpenSection(BaseModel):
-    """A `name` and free options, which the named thing validates when it is built."""
-
-    model_config = ConfigDict(frozen=True, extra="allow", strict=True, allow_inf_nan=False)
-    name: str = Field(description="which one")
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return dict(self.model_extra or {})
-
-
-class LoraConfig(Section):
-    """Adapters instead of all weights."""
-
-    rank: int = Field(default=16, ge=1, description="rank of the adapter matrices")
-    alpha: float = Field(default=32.0, gt=0, description="adapter scale is alpha / rank")
-    target_modules: NameOrNames = Field(default="all-linear", description="module names, or 'all-linear'")
-
-
-class ModelConfig(Section):
-    """Which model, and how it is held."""
-
-    name: Text = Field(default="bundled", description="'bundled', a folder, or a hub id of a causal language model")
-    revision: str | None = Field(default=None, description="hub revision")
-    dtype: Literal["auto", "float32", "bfloat16", "float64"] = Field(
-        default="auto", description="compute precision; masters stay fp32. 'auto' measures once which is faster here"
-    )
-    device: str = Field(default="auto", description="'auto', 'cpu', 'cuda', 'cuda:1', 'mps'")
-    lora: LoraConfig | None = Field(default=None, description="train LoRA adapters instead of all weights")
-    adapter: str | None = Field(default=None, description="folder of an existing adapter to continue from")
-    chat_template: str | None = Field(default=None, description="Jinja chat template that replaces the tokenizer's")
-    trust_remote_code: bool = Field(default=False, description="run Python code that comes with a hub model")
 
 
 class TaskConfig(OpenSection):
@@ -228,6 +187,9 @@ class Config(Section):
     description: str = Field(default="", description="one line for people")
     seed: int = Field(default=0, ge=0, lt=2**63, description="every random number of the run is derived from it")
     model: ModelConfig = ModelConfig()
+    teacher: TeacherConfig | None = Field(
+        default=None, description="a frozen model to learn from (algorithms gkd, opd, opd_sampled); more keys as of `model`"
+    )
     task: TaskConfig = TaskConfig()
     answers: AnswersConfig = AnswersConfig()
     rewards: Listed[RewardConfig] = Field(default=(RewardConfig(name="number"),), description="summed by weight, parts kept")
@@ -264,7 +226,7 @@ class Config(Section):
                 f"algorithm '{row.name}' takes {given} written answer{'s'[: given - 1]} to a prompt (source {row.source}): "
                 f"train.group_size must be {given}, got {train.group_size}"
             )
-        if given is not None and train.refill_rounds:
+        if row.source != "sampled" and train.refill_rounds:
             raise ValueError("train.refill_rounds samples further prompts, and written answers are not sampled; set it to 0")
         if given is not None and sampling.temperature != 1:
             raise ValueError(
@@ -276,6 +238,7 @@ class Config(Section):
                 f"train.inner_epochs and train.minibatches to 1, got {train.inner_epochs} and {train.minibatches}"
             )
         require_no_sampling(self)
+        require_teacher(self)
         if train.minibatches > train.prompts_per_step:
             raise ValueError(
                 f"train.minibatches={train.minibatches} is more than train.prompts_per_step={train.prompts_per_step}: "

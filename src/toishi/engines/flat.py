@@ -12,11 +12,13 @@ Decisions:
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
+from transformers.activations import SiLUActivation
 
 from toishi.engines.packed import Products
 from toishi.engines.shared import SharedCache, SharedLayer
@@ -25,6 +27,9 @@ from toishi.policy.recomputing import without_gradients
 
 FLAT_TYPES = frozenset({"llama", "mistral", "qwen2", "qwen3"})
 """Pre-norm layers: RMS norms, q/k/v/o with rotary positions over the whole head, a SiLU-gated MLP."""
+
+
+_SILU = (nn.SiLU, SiLUActivation)
 
 
 def flat_step(module: Any, cache: Any, products: Products) -> Callable[[Tensor, Tensor], Tensor] | None:
@@ -103,24 +108,36 @@ def _norm(norm: Any) -> Callable[[Tensor], Tensor]:
 
 
 def _is_written_out(inner: Any) -> bool:
-    """Every part is of the class that is written out here, and nobody listens to or replaced it."""
+    """Every part is of the class that is written out here, and nobody listens to it, replaced it or moved it."""
     family, source = inner.config.model_type, type(inner).__module__
     if family not in FLAT_TYPES or source != f"transformers.models.{family}.modeling_{family}":
         return False
     if inner.config.hidden_act != "silu" or inner.training or torch.is_autocast_enabled(inner.device.type):
         return False
-    return all(type(part).__module__ == source and _is_untouched(part) for part in _parts(inner.model))
+    if sys.modules[source].apply_rotary_pos_emb.__module__ != source:
+        return False
+    is_known = all(type(part).__module__ == source and _is_untouched(part) for part in _parts(inner))
+    return is_known and _is_in_order(inner.model.layers)
 
 
-def _parts(model: Any) -> Iterator[nn.Module]:
+def _is_in_order(layers: Any) -> bool:
+    """Every layer stands where its cache is, with the activation and the scale that are written out."""
+    scale = layers[0].self_attn.scaling
+    return all(
+        layer.self_attn.layer_idx == place and layer.self_attn.scaling == scale and type(layer.mlp.act_fn) in _SILU
+        for place, layer in enumerate(layers)
+    )
+
+
+def _parts(inner: Any) -> Iterator[nn.Module]:
     """The parts whose forward is not called."""
-    yield model
-    yield model.norm
-    for layer in model.layers:
+    yield from (inner, inner.model, inner.model.norm)
+    for layer in inner.model.layers:
         yield from (layer, layer.self_attn, layer.mlp, layer.input_layernorm, layer.post_attention_layernorm)
 
 
 def _is_untouched(part: nn.Module) -> bool:
-    forward = getattr(without_gradients(part), "__func__", None)
-    is_own = is_drop_in(part) or forward is type(part).forward
+    """It computes as its class was written, or by a drop-in of ours."""
+    forward, written = getattr(without_gradients(part), "__func__", None), type(part).forward
+    is_own = is_drop_in(part) or (forward is written and written.__module__ == type(part).__module__)
     return is_own and not part._forward_hooks and not part._forward_pre_hooks

@@ -15,7 +15,18 @@ from toishi.record.tables import Row
 from toishi.types import Group, GroupBaseline, Rollout
 
 _SAMPLED = ("token_ids", "token_texts", "loss_mask", "sampled_logprob", "sampled_entropy")
-_STREAMS = ("old_logprob", "logprob", "ref_logprob", "entropy", "ratio", "clip", "kl_policy_ref", "advantage", "token_weight")
+_STREAMS = (
+    "old_logprob",
+    "logprob",
+    "ref_logprob",
+    "entropy",
+    "ratio",
+    "clip",
+    "kl_policy_ref",
+    "divergence",
+    "advantage",
+    "token_weight",
+)
 _GROUP_CELLS = (
     "prompt_id", "prompt", "prompt_messages", "prompt_token_ids", "prompt_prefill", "gold", "columns",
     "group_mean", "group_std", "group_count", "group_kept", "group_why",

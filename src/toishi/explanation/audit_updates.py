@@ -143,6 +143,7 @@ def recompute(
         ref_logprobs_N=flat(stream.ref_logprob for stream in streams)
         if any(stream.ref_logprob for stream in streams)
         else None,
+        divergence_N=flat(stream.divergence for stream in streams) if row.divergence_coef else None,
         sampled_logprobs_N=flat(completion.sampled_logprobs for completion in completions)
         if all(completion.sampled_logprobs for completion in completions)
         else None,

@@ -44,7 +44,8 @@ def formula(row: Algorithm) -> str:
     'advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others'
     """
     if not row.policy_term:
-        return "advantages are not used: only the entropy and KL terms teach"
+        terms = "entropy, KL and divergence" if row.divergence_coef else "entropy and KL"
+        return f"advantages are not used: only the {terms} terms teach"
     if row.filter == "keep_best":
         return "advantage = 1 for the best answers of a group if their reward is above 0, and 0 for the others"
     if row.credit == "preference":
@@ -53,6 +54,8 @@ def formula(row: Algorithm) -> str:
             compared=_COMPARED[row.predicts],
         )  # fmt: skip
         return f"{text}; both less 4·{row.centring:g}·(sum of the two scores)" if row.centring else text
+    if row.credit == "teacher":
+        return "advantage of a token = log p_teacher - log p: how much likelier the teacher finds it"
     if row.combine == "normalise_each":
         each = _expression(row, "value", _SUBTRACTED[row.baseline], _DIVISORS[row.scale])
         each = f"({each})" if row.scale == "none" else each

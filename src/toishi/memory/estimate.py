@@ -25,6 +25,8 @@ _PREFILL_TOKENS = 2048
 _FIRST_ROOM = 64
 _PLAIN_HEAD_COPIES = 5
 """fp32 numbers for each plain logit: logits, log-softmax, probabilities and two gradients."""
+_ANSWER, _TOKEN = 4000, 300
+"""Bytes held of a step's answer, and of each of its tokens: ids, log-probs, entropies and weights as numbers of Python."""
 _IN_FLIGHT = 6
 """Numbers of a token's widest layer that exist at the same time inside a layer, fp32, besides what is kept."""
 
@@ -108,7 +110,12 @@ def _always(config: Config, shape: ModelShape) -> tuple[Part, ...]:
         parts.append(
             Part("optimizer", master * states * trained, f"{master * states} bytes a trained weight ({config.optimizer.name})")
         )
-    if config.algorithm.needs_reference:
+    answers = config.train.prompts_per_step * config.train.group_size
+    held = answers * (_ANSWER + _TOKEN * config.sampling.max_new_tokens)
+    parts.append(Part("answers of a step", held, f"{answers:,} answers of up to {config.sampling.max_new_tokens:,} tokens"))
+    if shape.teacher_bytes:
+        parts.append(Part("teacher", shape.teacher_bytes, "its weights, frozen"))
+    if config.algorithm.needs_step_0:
         parts.append(Part("reference model", size * trained, f"{size} bytes a trained weight (KL term)"))
     return tuple(part for part in parts if part.num_bytes)
 

@@ -7,7 +7,8 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
@@ -17,7 +18,7 @@ def free_memory(device: str = "cpu") -> int | None:
     """Bytes that could be taken now, or None where the system does not say."""
     if device.startswith("cuda"):
         return int(torch.cuda.mem_get_info(torch.device(device))[0])
-    known = [found for found in (_available(), _left_in_control_group()) if found is not None]
+    known = [found for found in (_available(), _left_in_control_groups(), _left_of_addresses()) if found is not None]
     return min(known) if known else None
 
 
@@ -49,12 +50,61 @@ def _kibibytes(path: Path, name: str) -> int | None:
     return int(values[name].split()[0]) * 1024 if name in values else None
 
 
-def _left_in_control_group(folder: Path = Path("/sys/fs/cgroup")) -> int | None:
-    """A container's limit less what it holds (without file pages, which it gives back when asked)."""
+@dataclass(frozen=True)
+class _Files:
+    """How a version of control groups names a limit, what is held, and the file pages in it that are given back when asked."""
+
+    limit: str
+    held: str
+    pages: str
+
+
+_FIRST = _Files("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file")
+_SECOND = _Files("memory.max", "memory.current", "inactive_file")
+_NO_LIMIT = 1 << 60
+"""The first version says so by a number near 2^63."""
+
+
+def _left_in_control_groups(mine: Path = Path("/proc/self/cgroup"), root: Path = Path("/sys/fs/cgroup")) -> int | None:
+    """The least that is left in any control group around this process (a container's, a service's); None without a limit."""
+    found = [_left_in(folder, files) for folder, files in _groups(mine, root)]
+    return min((left for left in found if left is not None), default=None)
+
+
+def _groups(mine: Path, root: Path) -> Iterator[tuple[Path, _Files]]:
+    """This process' groups and those around them.
+
+    A container may know them by names of its host: then only the outermost is there.
+    """
     try:
-        limit = (folder / "memory.max").read_text(encoding="ascii").strip()
-        held = int((folder / "memory.current").read_text(encoding="ascii"))
+        lines = mine.read_text(encoding="utf-8", errors="replace").splitlines()
+    except OSError:
+        lines = ["0::/"]
+    for line in lines:
+        _, kinds, name = line.split(":", 2)
+        if kinds and "memory" not in kinds.split(","):
+            continue
+        top, files = (root / "memory", _FIRST) if kinds else (root, _SECOND)
+        folder = top / name.strip("/")
+        yield from ((place, files) for place in (folder, *folder.parents) if place.is_relative_to(top))
+
+
+def _left_in(folder: Path, files: _Files) -> int | None:
+    try:
+        limit = (folder / files.limit).read_text(encoding="ascii").strip()
+        held = int((folder / files.held).read_text(encoding="ascii"))
         stat = dict(line.split() for line in (folder / "memory.stat").read_text(encoding="ascii").splitlines())
     except (OSError, ValueError):
         return None
-    return None if limit == "max" else int(limit) - held + int(stat.get("inactive_file", 0))
+    return None if limit == "max" or int(limit) >= _NO_LIMIT else int(limit) - held + int(stat.get(files.pages, 0))
+
+
+def _left_of_addresses() -> int | None:
+    """What `ulimit -v` leaves of this process' address space; None without such a limit."""
+    try:
+        import resource
+    except ImportError:  # Windows
+        return None
+    limit, _ = resource.getrlimit(resource.RLIMIT_AS)
+    size = _kibibytes(Path("/proc/self/status"), "VmSize")
+    return None if limit == resource.RLIM_INFINITY or size is None else max(0, limit - size)

@@ -42,6 +42,7 @@ class ModelShape:
     fast_head         log-probs come from slices of the vocabulary (policy.head), not from whole logits
     shared_rows, mixed_rows  whether a row holds several answers, and answers to several prompts
     compute_bytes     bytes of a number in the compute precision
+    teacher_bytes     of a frozen model beside the policy, that it learns from; 0 without one
     """
 
     parameters: int
@@ -59,6 +60,7 @@ class ModelShape:
     mixed_rows: bool
     compute_bytes: int
     device: str
+    teacher_bytes: int = 0
 
     @classmethod
     def of(cls, policy: Policy, *, shared_rows: bool = True) -> ModelShape:
@@ -86,6 +88,7 @@ class ModelShape:
             mixed_rows=shared_rows and policy.mixes_groups,
             compute_bytes=policy.compute_dtype.itemsize,
             device=str(policy.device),
+            teacher_bytes=_teacher_bytes(policy),
         )
 
     @property
@@ -95,6 +98,11 @@ class ModelShape:
     def kept_bytes(self, tokens: int) -> int:
         """What a forward pass of so many tokens keeps for its backward pass, without the head."""
         return round(self.kept_per_token * tokens + self.kept_per_square * tokens**2)
+
+
+def _teacher_bytes(policy: Policy) -> int:
+    model = None if policy.teacher is None else policy.teacher.model
+    return 0 if model is None else model.num_parameters * model.compute_dtype.itemsize
 
 
 def _is_laid_out(part: nn.Module) -> bool:

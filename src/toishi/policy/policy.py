@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
@@ -29,6 +29,9 @@ from toishi.policy.layout import Layout
 from toishi.policy.recomputing import recompute_layers, within
 from toishi.policy.remaking import remaking
 
+if TYPE_CHECKING:
+    from toishi.policy.teacher import Teacher
+
 _ADDED_AT_ONCE = 1 << 18
 """Numbers of a gradient that are widened at a time: 1 MB of fp32."""
 
@@ -39,6 +42,7 @@ class Policy:
     module      transformers model (or PeftModel) whose trained parameters are in `compute_dtype`
     masters     name -> parameter that the optimizer steps on; the module's own parameter when precisions agree
     head        how log-probs are reached, and why so
+    teacher     a frozen model that it learns from; None for most methods
     """
 
     def __init__(
@@ -67,6 +71,7 @@ class Policy:
             self.masters = dict(self._trained)
         self._gradients: dict[str, Tensor] = {}
         self._reference: dict[str, Tensor] | None = None
+        self.teacher: Teacher | None = None
         fuse(self.module)
         self.head = choose_head(self.module)
         if gradient_checkpointing:
@@ -202,6 +207,11 @@ class Policy:
         assert self._reference is not None, "keep_reference() comes first"
         with self.with_weights(self._reference):
             yield
+
+    def taught(self) -> Teacher:
+        """The teacher."""
+        assert self.teacher is not None, "a row that needs a teacher gets one before the first step"
+        return self.teacher
 
     @contextmanager
     def with_weights(self, weights: Mapping[str, Tensor]) -> Iterator[None]:

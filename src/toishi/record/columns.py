@@ -6,15 +6,23 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+LATER = b"later"
+"""Key of the metadata of a column that was added when there were shards already."""
+
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """One column: its arrow type and, in words, what it holds, in which unit or direction, and when it is null."""
+    """One column: its arrow type and, in words, what it holds, in which unit or direction, and when it is null.
+
+    later  shards of earlier versions have it not, and are read as if it were null
+    """
 
     name: str
     type: pa.DataType
     description: str
+    later: bool = False
 
     @property
     def field(self) -> pa.Field:
-        return pa.field(self.name, self.type, metadata={"description": self.description})
+        later = {LATER.decode(): "true"} if self.later else {}
+        return pa.field(self.name, self.type, metadata={"description": self.description, **later})

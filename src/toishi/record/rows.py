@@ -35,7 +35,7 @@ from toishi.types import (
 TokenTexts = Callable[[Sequence[int]], Sequence[str]]
 """Token ids -> one readable text for each token."""
 
-_STREAMS = ("old_logprob", "logprob", "entropy", "ratio", "clip", "kl_policy_ref", "advantage", "token_weight")
+_STREAMS = ("old_logprob", "logprob", "entropy", "ratio", "clip", "kl_policy_ref", "divergence", "advantage", "token_weight")
 
 
 # nouns -> rows

@@ -96,6 +96,12 @@ TOKEN_COLUMNS = (
     Column("ratio", _FLOATS, "importance ratio that multiplies the advantage: exp(logprob - old_logprob), or the sequence's"),
     Column("clip", pa.list_(pa.int8()), "0 free, 1 held at the lower bound, 2 at the upper bound, 3 by the dual clip"),
     Column("kl_policy_ref", _FLOATS, "estimate of KL(policy || reference) at the token (nats)"),
+    Column(
+        "divergence",
+        _FLOATS,
+        "divergence (nats) from the teacher's next-token distribution; null unless in the loss",
+        later=True,
+    ),
     Column("advantage", _FLOATS, "advantage that the update used"),
     Column("token_weight", _FLOATS, "d loss / d logprob: the token's whole influence; < 0 makes it more likely"),
 )
@@ -109,6 +115,7 @@ RUN_FIELDS = {
     "decisions": "what was measured or chosen once and is used again on resume and replay: dtype, device, threads, "
     "micro_batch_tokens",
     "model": "source, fingerprint, architecture and size of the model that the run started from",
+    "teacher": "source, fingerprint, architecture and size of the model that was learned from; null without one",
     "task": "name, number of training and of held-out prompts, and their fingerprints: what a resume must find again",
     "rewards": "sha256 of the source of each reward that a person wrote; null where the source cannot be seen",
     "prompt": "one training prompt as text, as rendered, and as token ids",

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from toishi.errors import RecordError
+from toishi.record.columns import LATER
 from toishi.record.files import write_whole
 
 Row = dict[str, Any]
@@ -42,9 +43,9 @@ def leaf_paths(field: pa.Field) -> list[str]:
 
 
 def read_table(path: Path, schema: pa.Schema) -> list[Row]:
-    """Rows of a shard.
+    """Rows of a shard; a column that shards of earlier versions have not is null.
 
-    Raises RecordError when it is missing, damaged, or lacks a column.
+    Raises RecordError when it is missing, damaged, or lacks another column.
     """
     try:
         table = pq.read_table(path, partitioning=None)
@@ -54,8 +55,9 @@ def read_table(path: Path, schema: pa.Schema) -> list[Row]:
         raise RecordError(
             f"{path} is damaged: {error}. Restore it from a copy, or resume from a checkpoint before it"
         ) from None
-    missing = [name for name in schema.names if name not in table.column_names]
+    absent = [name for name in schema.names if name not in table.column_names]
+    missing = [name for name in absent if not (schema.field(name).metadata or {}).get(LATER)]
     if missing:
         raise RecordError(f"{path} lacks {', '.join(missing)}; it has {', '.join(table.column_names)}. Restore it from a copy")
-    rows: list[Row] = table.select(schema.names).to_pylist()
-    return rows
+    rows: list[Row] = table.select([name for name in schema.names if name not in absent]).to_pylist()
+    return [row | dict.fromkeys(absent) for row in rows] if absent else rows

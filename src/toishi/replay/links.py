@@ -181,6 +181,7 @@ def _stream_links(bounds: Bounds, heaviest: float) -> Mapping[str, tuple[str, fl
         "ratio": ("ratio", bounds.nats),
         "clip": ("clip branch", 0.0 if bounds.exact else None),
         "kl_policy_ref": ("KL term", bounds.nats),
+        "divergence": ("divergence from the teacher", bounds.nats),
         "token_weight": ("token weight", bounds.nats * heaviest),
     }
 

@@ -30,6 +30,7 @@ def autograd_weights(seen: SeenRow, settings: UpdateSettings) -> list[float]:
         max_length=settings.max_new_tokens,
         ref_logprobs_N=seen.ref_logprobs_N,
         sampled_logprobs_N=row.sampled_logprobs(dtype),
+        divergence_N=seen.divergence_N,
     )
     (weights_N,) = torch.autograd.grad(
         objective.loss, [seen.logprobs_N], retain_graph=True, allow_unused=True, materialize_grads=True

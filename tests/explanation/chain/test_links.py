@@ -160,8 +160,10 @@ ODD: dict[str, dict[str, Any]] = {
     "adapters": {"model.lora": {"rank": 2, "alpha": 4.0}},
     "sgd in bfloat16": {"model.dtype": "bfloat16", "optimizer": {"name": "sgd", "lr": 1e-4}},
 }
-SAMPLED = {name: {"algorithm": {"name": name}} for name, row in ROWS.items() if row.source == "sampled"}
-"""Rows of written answers have runs of their own in tests/test_written.py."""
+SAMPLED = {
+    name: {"algorithm": {"name": name}} for name, row in ROWS.items() if row.source == "sampled" and not row.needs_teacher
+}
+"""Rows of written answers have runs of their own in tests/test_written.py, those with a teacher in test_distillation.py."""
 CASES = SAMPLED | {"dpo_online": {"algorithm": {"name": "dpo_online"}, "train.inner_epochs": 1}} | ODD
 
 

@@ -19,7 +19,9 @@ from toishi.explanation.toy.model import World, drawn, evaluate, initial_logits,
 from toishi.explanation.toy.updating import evaluated, scored
 
 CLOSE = 1e-10
-WALKED = [name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference"]
+WALKED = [
+    name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference" and not row.needs_teacher
+]
 
 
 @st.composite
@@ -168,6 +170,7 @@ def test_a_world_that_does_not_fit_is_refused(changes: dict[str, object], messag
         ({"inner_steps": 0}, "at least one update"),
         ({"row": paper_row("sft")}, "row 'sft': source 'written' is not walked here"),
         ({"row": paper_row("dpo_online")}, "credit 'preference' is not walked here"),
+        ({"row": paper_row("opd")}, "needs_teacher 'True' is not walked here"),
         ({"row": row_with(paper_row("grpo"), {"surrogate": "dynamic"})}, "surrogate 'dynamic' is not walked here"),
     ],
 )

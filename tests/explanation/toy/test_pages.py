@@ -158,7 +158,9 @@ ODD_WORLDS = {
 }
 
 
-WALKED = [name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference"]
+WALKED = [
+    name for name, row in ROWS.items() if row.source == "sampled" and row.credit != "preference" and not row.needs_teacher
+]
 """The others are refused, which tests/explanation/toy/test_closed_form.py holds."""
 
 

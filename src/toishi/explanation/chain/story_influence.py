@@ -35,7 +35,6 @@ NAMED = 4
 HEAVIEST = 5
 """So many tokens are shown with their shares."""
 MOST = 0.5
-_EQUAL = 1e-6
 MUCH_ROUNDING = 0.25
 """Share of the changes beyond which rounding is named as a cause."""
 
@@ -53,8 +52,7 @@ def influence(chain: Chain, voice: Voice) -> Section | None:
     blocks: list[Block] = [what, *map(Paragraph, _trust(link, voice)), _shares(link, voice)]
     blocks += [*_tokens(chain, link, voice), _table(link, voice)]
     blocks += [Paragraph(text) for text in _disagreements(link, voice)]
-    if link.divides:
-        blocks.append(Paragraph(voice.say("influence.divides")))
+    blocks += [Paragraph(voice.say("influence.divides"))] if link.divides else []
     shown = _shown(chain, link)
     if shown is not None:
         blocks.append(_waterfall(link, shown, voice))
@@ -78,7 +76,7 @@ def _headline(link: InfluenceLink, voice: Voice) -> str:
             break
         named.append(text.member)
         share += text.share
-        last = text.share * (1 - _EQUAL)  # an answer that did as much as the last one is named with it
+        last = text.share * (1 - 1e-6)  # an answer that did as much as the last one is named with it
     numbers = voice.members(member for member in named if member is not None)
     return voice.say("influence.headline", answers=numbers, share=voice.percent(share))
 

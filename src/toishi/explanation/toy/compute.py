@@ -137,11 +137,12 @@ def _require_walked(row: Algorithm) -> None:
         ("source", row.source, ("sampled",)),
         ("credit", row.credit, ("sequence", "reward_to_go")),
         ("surrogate", row.surrogate, WALKED_SURROGATES),
+        ("needs_teacher", row.needs_teacher, (False,)),
     ):
         if value not in walked:
             raise ConfigError(
                 f"row '{row.name}': {choice} '{value}' is not walked here, where a judge scores sampled answers; expected "
-                f"{' or '.join(walked)}. SFT is part of every walk; `toishi algorithms {row.name}` explains this row"
+                f"{' or '.join(map(str, walked))}. SFT is part of every walk; `toishi algorithms {row.name}` explains this row"
             )
 
 

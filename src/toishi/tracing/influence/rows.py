@@ -170,6 +170,8 @@ def _slopes(
             ref_logprobs_N=flat(reference) if len(reference) == len(rollouts) else None,
             sampled_logprobs_N=flat(sampled) if len(sampled) == len(rollouts) else None,
         )
+        if not objective.loss.requires_grad:  # a row without such a term
+            return {rollout.id: (0.0,) * rollout.completion.num_tokens for rollout in rollouts}
         (slopes_N,) = torch.autograd.grad(objective.loss, [logprobs_N], allow_unused=True, materialize_grads=True)
     values = iter((-slopes_N).tolist())
     return {
