@@ -257,6 +257,13 @@ def test_a_turn_without_text_cannot_be_labelled(tmp_path: Path, toishi: Command,
     assert "rows 1 cannot be labelled" in " ".join(ended.err.split())
 
 
+def test_an_error_shows_what_a_terminal_would_obey(toishi: Command) -> None:
+    ended = toishi("label", "no\x1b[2J[/b].jsonl")
+    assert ended.code == 1
+    assert "no\\x1b[2J[/b].jsonl" in ended.err
+    assert "\x1b" not in ended.err
+
+
 @pytest.mark.parametrize("value", ["nan", "inf"])
 @pytest.mark.parametrize(
     ("command", "option"),
