@@ -22,7 +22,7 @@ from tests.tiny import save_tiny
 from toishi import loop
 from toishi.config import Config, load_config
 from toishi.display import Display
-from toishi.errors import HealthStop, NumericsError, RewardError
+from toishi.errors import ConfigError, HealthStop, NumericsError, RewardError
 from toishi.given import given_objects, with_given
 from toishi.policy.fused import plain
 from toishi.record.reader import Run
@@ -367,3 +367,14 @@ def test_ctrl_c_saves_and_resume_finishes(tiny: Path, straight: Path, tmp_path: 
     assert (tmp_path / "run" / "checkpoints" / "step_000002").is_dir()
     assert loop.resume(tmp_path / "run").finished
     assert_same_run(tmp_path / "run", straight)
+
+
+@pytest.mark.parametrize("out", [True, False])
+def test_a_folder_that_cannot_be_is_told_before_anything_is_loaded(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, out: bool
+) -> None:
+    monkeypatch.setattr(loop, "gather", lambda *given: pytest.fail("loaded"))
+    far = tmp_path / ("x" * 300)
+    with pytest.raises(ConfigError, match=r"no path that can be used: File name too long.*--set name="):
+        loop.train(recipe(tiny, **{"record.folder": str(far)}), far if out else None)
+    assert list(tmp_path.iterdir()) == []

@@ -22,6 +22,7 @@ class Thing:
     words: tuple[str, ...] = ()
     more: Mapping[str, Any] = field(default_factory=dict)
     flag: bool = False
+    either: bool | Literal["x"] = False
     fixed: int = field(init=False, default=7)
 
 
@@ -36,6 +37,7 @@ def test_options_become_fields() -> None:
     [
         ({}, r"^task\.size: this option is required$"),
         ({"size": 1, "shrae": 1}, r"^task\.shrae: unknown option; did you mean 'share'\?$"),
+        ({"size": 1, "either": "y"}, r"^task\.either: Input should be a valid boolean or 'x', got 'y'; write true or false$"),
         ({"size": 1, "name": "x"}, r"^task\.name: unknown option"),
         ({"size": 1, "fixed": 8}, r"^task\.fixed: unknown option"),
         ({"size": 0}, r"^task\.size: .*greater than or equal to 1, got 0$"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import shutil
 from collections.abc import Sequence
 from dataclasses import replace
@@ -17,10 +18,12 @@ from tests.making import completion, settings, tiny_policy
 from tests.tiny import CHATML, save_tiny, tiny_model, tiny_tokenizer
 from toishi import loop
 from toishi.algorithms.apply import assign_advantages
+from toishi.check import check
 from toishi.config import load_config
 from toishi.errors import ConfigError, DataError, ModelError
 from toishi.explanation.audit import audit
 from toishi.explanation.chain.build import explain_chain
+from toishi.given import NOTHING_GIVEN, the_task
 from toishi.policy.chat import Renderer
 from toishi.policy.optimizer import make_optimizer
 from toishi.record.reader import Run
@@ -28,6 +31,7 @@ from toishi.replay.plan import plan_replay
 from toishi.replay.redo import replay
 from toishi.types import Group, Message, Prompt, Rollout, RolloutId
 from toishi.update import update_policy
+from toishi.written import look_at_rows
 
 VOWELS = {"name": "vowels", "kind": "function", "function": "tests.test_written:vowels"}
 SHORT: dict[str, Any] = {"model": {"dtype": "float32"}, "evaluation": {"prompts": 0}, "sampling": {"max_new_tokens": 24}}
@@ -134,6 +138,9 @@ ROWS = [{"prompt": "hello", "completion": "cat"}, {"prompt": "the", "completion"
             "sampling.max_new_tokens=24. Answers are never cut",
         ),
         ([{"prompt": "a", "answer": "x"}] * 2, {}, "has no 'completion' .answers.column."),
+        ([ROWS[0], {"prompt": "the", "completion": None}], {}, "its 'completion' is missing .null.. Fill it or remove the row"),
+        ([ROWS[0], {"prompt": "the", "completion": math.nan}], {}, "rows.jsonl:2: its 'completion' is nan.*Fill it or remove"),
+        ([ROWS[0], {"prompt": "the", "completion": -math.inf}], {}, "its 'completion' is -inf"),
         ([row | {"worth": -1} for row in ROWS], {"answers.value": "worth"}, "has no place for what is not to be said"),
         ([row | {"worth": "x"} for row in ROWS], {"answers.value": "worth"}, "expected a number .answers.value."),
         ([row | {"completion": [{"role": "assistant", "content": "x"}]} for row in ROWS], {}, "give both in one form"),
@@ -178,6 +185,79 @@ def test_long_rows_are_passed_over_and_counted_when_asked(tiny: Path, tmp_path: 
 def test_choices_that_contradict_are_refused(tiny: Path, tmp_path: Path, overrides: dict[str, Any], words: str) -> None:
     with pytest.raises(ConfigError, match=words):
         config(tiny, None, tmp_path, **overrides)
+
+
+def notes(model: Path, rows: Sequence[Any], folder: Path, row: str = "sft") -> tuple[str, ...]:
+    one = config(model, rows, folder, row)
+    loaded = Renderer(tiny_tokenizer(), tiny_model("llama"))
+    return look_at_rows(one, the_task(one, NOTHING_GIVEN), loaded)
+
+
+def test_whole_numbers_of_a_table_with_gaps_are_told(tiny: Path, tmp_path: Path) -> None:
+    (note,) = notes(tiny, [{"prompt": "a", "completion": 1.0}, {"prompt": "b", "completion": 1.5}], tmp_path)
+    assert note.startswith("1 of 2 rows have whole numbers with a decimal point as answers")
+    assert notes(tiny, [{"prompt": "a", "completion": 1}], tmp_path) == ()
+
+
+@pytest.mark.parametrize("template", [None, CHATML])
+@pytest.mark.parametrize("end", ["", "<|im_end|>", "<|im_end|>\n"])
+def test_an_answer_that_ends_with_the_stop_token_has_it_once(template: str | None, end: str) -> None:
+    one = renderer(template)
+    asked = Prompt(id="a", text="hello") if template is None else Prompt(id="a", messages=turns("hello"))
+    found = one.written(one.render(asked), "the cat" + end)
+    assert spoken(one, found.token_ids, found.loss_mask) == ["the cat<|im_end|>"]
+    assert found.text == "the cat"
+    assert one.whole(one.render(asked), "the cat" + end) == one.whole(one.render(asked), "the cat")
+    with pytest.raises(DataError, match="its written answer is empty"):
+        one.written(one.render(asked), "<|im_end|>")
+
+
+def test_another_stop_token_at_the_end_of_plain_text_stays_that_one() -> None:
+    one = Renderer(tiny_tokenizer(chat_template=None), tiny_model("llama", eos_token_id=[2, 4]))
+    found = one.written(one.render(Prompt(id="a", text="hello")), "cat<|endoftext|>")
+    assert one.pieces(found.token_ids)[-1] == "<|endoftext|>"
+    assert one.pieces(found.token_ids).count("<|im_end|>") == 0
+
+
+def test_special_tokens_inside_texts_are_counted_and_told(tiny: Path, tmp_path: Path) -> None:
+    rows = [
+        {"prompt": "a", "completion": "cat<|im_end|>"},
+        {"prompt": "b", "completion": "cat<|im_end|>\n<|im_start|>user\nhi<|im_end|>"},
+        {"prompt": "<|im_start|>hello", "completion": "mat"},
+    ]
+    (note,) = notes(tiny, rows, tmp_path)
+    assert note.startswith("1 of 3 rows with written answers hold special tokens")
+    assert "rows.jsonl:2, '<|im_" in note
+    report = check(config(tiny, rows, tmp_path))
+    told = [finding.message for finding in report.findings if "special tokens" in finding.message]
+    assert [message.partition(" hold")[0] for message in told] == ["1 of 3 prompts", "1 of 3 rows with written answers"]
+    assert "rows.jsonl:3, '<|im_start|>'" in told[0]
+
+
+PAIRS = [{"prompt": "hello", "chosen": "cat", "rejected": "mat"}, {"prompt": "the", "chosen": "mat", "rejected": "cat"}]
+SAME = {"prompt": "same", "chosen": "cat", "rejected": "cat"}
+
+
+def test_pairs_of_equal_answers_are_passed_over_and_counted(tiny: Path, tmp_path: Path) -> None:
+    (note,) = notes(tiny, [*PAIRS, SAME], tmp_path, "dpo")
+    assert note.startswith("1 of 3 rows are passed over: chosen and rejected are the same answer")
+    loop.train(config(tiny, [*PAIRS, SAME], tmp_path, "dpo"), tmp_path / "run")
+    run = Run.open(tmp_path / "run")
+    assert [one.prompt.shown for step in (1, 2) for one in run.step(step).groups].count("same") == 0
+    assert sum(line["prompts/left_out"] for line in run.metrics) >= 1
+
+
+def test_nothing_but_pairs_of_equal_answers_is_refused(tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"no row is left: 2 of 2 rows are passed over: chosen and rejected are the same"):
+        loop.train(config(tiny, [SAME, SAME | {"prompt": "b"}], tmp_path, "dpo"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()
+
+
+def test_check_forecasts_no_groups_where_answers_are_written(tiny: Path, tmp_path: Path) -> None:
+    report = check(config(tiny, PAIRS, tmp_path, "dpo"))
+    assert report.forecast is None
+    assert not [finding for finding in report.findings if finding.part == "sampling"]
+    assert report.ok
 
 
 def test_whole_chats_become_prompt_and_answer(tiny: Path, tmp_path: Path) -> None:

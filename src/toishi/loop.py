@@ -28,7 +28,7 @@ from toishi.algorithms.teaching import SERVED_METRICS
 from toishi.checkpoints import save_checkpoint
 from toishi.config import Config
 from toishi.display import Display
-from toishi.errors import HealthStop, NumericsError, RewardError
+from toishi.errors import ConfigError, HealthStop, NumericsError, RewardError
 from toishi.evaluate import Evaluation, best_step
 from toishi.gap import measure_gap
 from toishi.given import NOTHING_GIVEN, Given
@@ -68,8 +68,8 @@ def train(
 ) -> Result:
     """Train from the start. `folder` is the run folder to make; by default a new one inside `config.record.folder`."""
     display = display or Display.silent()
+    target = possible(Path(folder)) if folder is not None else new_folder(config)
     materials = gather(config, given)
-    target = Path(folder) if folder is not None else new_folder(config)
     with closing(materials.rewards):
         with display.waiting("loading the model"):
             session = start(config, materials, target)
@@ -246,7 +246,21 @@ def new_folder(config: Config) -> Path:
     """A fresh name: runs/<name>-<date>-<time>, with a counter if that exists."""
     stem = f"{config.name}-{time.strftime('%Y%m%d-%H%M%S')}"
     candidates = (Path(config.record.folder) / (stem if not count else f"{stem}-{count}") for count in range(1000))
-    return next(path for path in candidates if not path.exists())
+    return next(path for path in map(possible, candidates) if not path.exists())
+
+
+def possible(folder: Path) -> Path:
+    """Itself. Raises ConfigError for a path that the file system takes for none, before anything is loaded."""
+    try:
+        folder.stat()
+    except (FileNotFoundError, NotADirectoryError):
+        return folder
+    except OSError as error:
+        raise ConfigError(
+            f"the run folder {str(folder)!r:.120} is no path that can be used: {error.strerror}. Choose another: --set "
+            "name=..., --set record.folder=..., or --out FOLDER"
+        ) from None
+    return folder
 
 
 def due(step: int, every: int) -> bool:

@@ -134,7 +134,7 @@ METRICS: dict[str, Metric] = {
     "tokens/sampled": Metric("tokens", "tokens sampled in the step"),
     "tokens/per_s": Metric("tokens/s", "sampled tokens divided by the whole step's time"),
     "prompts/next": Metric("prompts", "position in the task's stream after the step"),
-    "prompts/left_out": Metric("rows", "rows passed over, their written answers being too long (answers.too_long)"),
+    "prompts/left_out": Metric("rows", "rows passed over: answers too long (answers.too_long), or the same twice in a pair"),
     **{name: Metric(*words) for name, words in {**PAIR_METRICS, **CRITIC_METRICS, **SERVED_METRICS}.items()},
     "time/rollout_s": Metric("s", "sampling, or reading written answers"),
     "time/scoring_s": Metric("s", "rewards, waited for after the last answer was sampled"),

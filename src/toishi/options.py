@@ -11,7 +11,8 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar, get_type_hints
+from types import UnionType
+from typing import Annotated, Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from pydantic import ConfigDict, TypeAdapter, ValidationError
 
@@ -56,6 +57,15 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
     try:
         return TypeAdapter(hint, config=_STRICT).validate_python(frozen)
     except ValidationError as error:
-        first = error.errors()[0]
-        hint = "; write true or false" if first["type"] == "bool_type" else ""
-        raise ConfigError(f"{where}: {first['msg'].removeprefix('Value error, ')}, got {value!r}{hint}") from None
+        first, *others = error.errors()
+        said = first["msg"].removeprefix("Value error, ")
+        if _is_union(hint):  # each type has failed by itself
+            said = " or ".join(dict.fromkeys([said, *(one["msg"].removeprefix("Input should be ") for one in others)]))
+        remedy = "; write true or false" if first["type"] == "bool_type" else ""
+        raise ConfigError(f"{where}: {said}, got {value!r}{remedy}") from None
+
+
+def _is_union(hint: Any) -> bool:
+    """Whether there are two types besides None."""
+    plain = get_args(hint)[0] if get_origin(hint) is Annotated else hint
+    return get_origin(plain) in (Union, UnionType) and len(set(get_args(plain)) - {type(None)}) > 1

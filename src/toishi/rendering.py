@@ -5,7 +5,7 @@ Decisions:
    says so. The held-out prompts always are.
 2. All that is wrong comes in one report. A fault that every prompt has is the model's or the recipe's, and is raised as it is.
 3. Past the last learned position a model cannot go: an error. Rotary positions go on, into lengths that the model was not
-   trained for: a note.
+   trained for: a note. Special tokens in a prompt's text: a note that counts them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain
-from typing import Any
+from typing import Any, NamedTuple
 
 from toishi.config import Config, SamplingConfig
 from toishi.errors import DataError, ModelError, ToishiError
@@ -49,6 +49,13 @@ class RenderedPrompts:
         return self
 
 
+class Control(NamedTuple):
+    """A special token of the tokenizer in a row's text."""
+
+    row: str
+    token: str
+
+
 def render_all(config: Config, task: Task, renderer: Renderer, module: Any) -> RenderedPrompts:
     """Renders held-out and training prompts, and collects what is wrong with them: a template that refuses a row, a row without
     a token, two beginning-of-text tokens, too many tokens for the recipe or for the model's positions."""
@@ -57,20 +64,42 @@ def render_all(config: Config, task: Task, renderer: Renderer, module: Any) -> R
     limit = position_limit(module)
     faults: list[ToishiError] = []
     longest, beyond = 0, 0
+    controls: list[Control] = []
     for prompt in chain(heldout, (task.train_prompt(index) for index in range(count))):
         try:
             tokens = len(renderer.render(prompt).token_ids)
         except ToishiError as error:
             faults.append(error)
             continue
+        texts = [prompt.text or ""] if prompt.messages is None else [turn["content"] for turn in prompt.messages]
+        controls += [Control(prompt.id, token) for token in renderer.control_tokens(texts)[:1]]
         longest = max(longest, tokens)
         fault = _length_fault(prompt, tokens, config.sampling, limit)
         faults.extend([fault] if fault is not None else [])
         beyond += fault is None and limit is not None and tokens + config.sampling.max_new_tokens > limit.tokens
     looked_at = _looked_at(task, count, len(heldout))
     notes = _beyond_note(beyond, config.sampling, limit) if limit is not None and not limit.is_hard and beyond else ()
+    notes += control_note(controls, count + len(heldout), "prompts")
     return RenderedPrompts(
         looked_at=looked_at, longest=longest or None, error=_error(faults, count + len(heldout), looked_at), notes=notes
+    )
+
+
+def control_note(found: Sequence[Control], total: int, noun: str) -> tuple[str, ...]:
+    """What a person should know of special tokens inside texts, if there are any.
+
+    >>> control_note([], 5, "prompts")
+    ()
+    >>> print(control_note([Control("x.jsonl:2", "<|im_end|>")], 5, "prompts")[0].partition(":")[0])
+    1 of 5 prompts hold special tokens of the tokenizer in their text (first
+    """
+    if not found:
+        return ()
+    first = found[0]
+    return (
+        f"{len(found)} of {total} {noun} hold special tokens of the tokenizer in their text (first: row {first.row}, "
+        f"{first.token!r}). The model reads them as control tokens, not as text. Take them out, write them otherwise, or give "
+        "whole conversations as turns (messages) instead of text that a template has written",
     )
 
 

@@ -14,7 +14,7 @@ from toishi.rollout import MIXING_STREAM, sample_groups
 from toishi.scoring import Scoring
 from toishi.session import Session
 from toishi.types import Group
-from toishi.written import longest, written_group
+from toishi.written import passed_over, written_group
 
 
 class Clock(Protocol):
@@ -34,7 +34,7 @@ class Gathered:
     """A step's groups, scored.
 
     refill_rounds  extra rounds of sampling
-    left_out       rows that were passed over, since their written answers are too long
+    left_out       rows that were passed over, since their written answers are too long, or both the same
     """
 
     groups: tuple[Group, ...]
@@ -55,7 +55,7 @@ def sampled_and_scored(session: Session, step: int, clock: Clock, display: Displ
 
 
 def as_written(session: Session, step: int, clock: Clock, display: Display) -> Gathered:
-    """Groups of written answers, in the order of the data; rows with too long ones make room for the next."""
+    """Groups of written answers, in the order of the data; rows that are passed over make room for the next."""
     return _written(session, step, session.config.train.prompts_per_step, clock)
 
 
@@ -85,21 +85,21 @@ def _sampled(session: Session, step: int, count: int, first_group: int, clock: C
 
 
 def _written(session: Session, step: int, count: int, clock: Clock) -> Gathered:
-    """The next `count` rows whose answers are short enough."""
+    """The next `count` rows that are not passed over."""
     groups: list[Group] = []
     left_out = 0
     with clock("rollout"):
         while len(groups) < count:
             (prompt,) = session.prompts(1)
             group = written_group(prompt, session.config, session.renderer, step=step, number=len(groups))
-            if longest(group) <= session.config.sampling.max_new_tokens:
+            if passed_over(group, session.config) is None:
                 groups.append(group)
                 continue
             left_out += 1
             if left_out >= MOST_LEFT_OUT:
                 raise DataError(
                     f"step {step}: {left_out} rows passed over, all with answers longer than sampling.max_new_tokens="
-                    f"{session.config.sampling.max_new_tokens}; raise it, or remove the rows"
+                    f"{session.config.sampling.max_new_tokens} or with two equal answers; raise it, or remove the rows"
                 )
     return Gathered(groups=tuple(groups), left_out=left_out)
 

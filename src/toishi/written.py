@@ -7,11 +7,13 @@ Decisions:
 4. Rows are looked at before the first step, as many as prompts are.
 5. A reward model reads prompt and answer to the end and says one number there, so the only token with loss is the last one. Its
    prompt is what prompt and answers begin with: templates that write an answer otherwise than they ask for it do no harm.
+6. Two equal answers are no pair: gradient 0 at a loss of log 2. Such rows are passed over and counted.
 """
 
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain, takewhile
@@ -23,7 +25,7 @@ from toishi.algorithms.shaping import MARGIN
 from toishi.config import AnswersConfig, Config
 from toishi.errors import DataError, ModelError, ToishiError, nearest
 from toishi.policy.chat import Renderer
-from toishi.rendering import ENDLESS_ROWS, LISTED, MAX_ROWS
+from toishi.rendering import ENDLESS_ROWS, LISTED, MAX_ROWS, Control, control_note
 from toishi.tasks.base import Task
 from toishi.types import Completion, Group, Message, Prompt, Rollout, RolloutId, Score
 
@@ -132,6 +134,14 @@ def longest(group: Group) -> int:
     return max(rollout.completion.num_tokens for rollout in group.rollouts)
 
 
+def passed_over(group: Group, config: Config) -> str | None:
+    """Why a row teaches nothing, as a key of `PASSED_OVER`; None for one that is used."""
+    if longest(group) > config.sampling.max_new_tokens:
+        return "too_long"
+    ids = {rollout.completion.token_ids for rollout in group.rollouts}
+    return "same" if len(ids) < len(group.rollouts) else None
+
+
 def look_at_rows(config: Config, task: Task, renderer: Renderer) -> tuple[str, ...]:
     """Makes the group of every row (of an endless task the first few hundred), and of held-out ones where these are compared by
     their answers too. Returns what a person should know.
@@ -144,22 +154,60 @@ def look_at_rows(config: Config, task: Task, renderer: Renderer) -> tuple[str, .
     heldout = task.heldout_prompts()[: config.evaluation.prompts] if config.algorithm.predicts == "score" else ()
     count = trained + len(heldout)
     faults: list[ToishiError] = []
-    left_out, limit = 0, config.sampling.max_new_tokens
+    passed: Counter[str] = Counter()
+    controls: list[Control] = []
+    widened = 0
     for index, prompt in enumerate(chain((task.train_prompt(index) for index in range(trained)), heldout)):
         try:
             group = written_group(renderer.render(prompt), config, renderer, step=0, number=index)
         except ToishiError as error:
             faults.append(error)
             continue
-        if longest(group) > limit and config.answers.too_long == "refuse":
-            faults.append(_too_long(group, limit))
-        left_out += index < trained and longest(group) > limit
+        why = passed_over(group, config)
+        if why == "too_long" and config.answers.too_long == "refuse":
+            faults.append(_too_long(group, config.sampling.max_new_tokens))
+        if why is not None and index < trained:
+            passed[why] += 1
+        said = [one.answer for one in WRITTEN[config.algorithm.source](prompt, config.answers, config.algorithm)]
+        controls += [
+            Control(prompt.id, token) for answer in said for token in renderer.control_tokens(renderer.words_of(answer))
+        ][:1]
+        widened += any(_is_whole_float(prompt.columns[name]) for name in _columns_of(config))
     if faults:
         raise _error(faults, count)
-    if left_out == trained:
-        raise DataError(f"every written answer is longer than sampling.max_new_tokens={limit}; raise it")
-    text = f"{left_out} of {trained} rows are passed over: their answers are longer than sampling.max_new_tokens={limit}"
-    return (text,) if left_out else ()
+    if passed.total() == trained:
+        raise DataError(f"no row is left: {'; '.join(_why(why, passed[why], trained, config) for why in passed)}")
+    notes = tuple(_why(why, passed[why], trained, config) for why in PASSED_OVER if passed[why])
+    return notes + control_note(controls, count, "rows with written answers") + _widened_note(widened, count)
+
+
+PASSED_OVER: Mapping[str, str] = {
+    "too_long": "their answers are longer than sampling.max_new_tokens={limit}; raise it to use them",
+    "same": "chosen and rejected are the same answer, which teaches nothing; look at answers.chosen and answers.rejected",
+}
+"""Reason -> in words."""
+
+
+def _why(reason: str, passed: int, trained: int, config: Config) -> str:
+    words = PASSED_OVER[reason].format(limit=config.sampling.max_new_tokens)
+    return f"{passed} of {trained} rows are passed over: {words}"
+
+
+def _columns_of(config: Config) -> tuple[str, ...]:
+    columns = config.answers
+    return (columns.chosen, columns.rejected) if config.algorithm.source == "written_pairs" else (columns.column,)
+
+
+def _is_whole_float(value: Any) -> bool:
+    return isinstance(value, float) and value.is_integer()
+
+
+def _widened_note(rows: int, count: int) -> tuple[str, ...]:
+    text = (
+        f"{rows} of {count} rows have whole numbers with a decimal point as answers, which are trained as such ('1.0'). A "
+        "table's column of whole numbers with gaps turns into those: write the answers as text if '1' is meant"
+    )
+    return (text,) if rows else ()
 
 
 def _too_long(group: Group, limit: int) -> DataError:
@@ -181,6 +229,11 @@ def _answer(prompt: Prompt, column: str, option: str) -> Answer:
     found = _column(prompt, column, option)
     if isinstance(found, str):
         return found
+    if isinstance(found, float) and not math.isfinite(found):
+        raise DataError(
+            f"row {prompt.id}: its '{column}' is {found}, which is how tables hold a missing number; expected text, a number, "
+            f"or chat turns. Fill it or remove the row ({option})"
+        )
     if isinstance(found, int | float) and not isinstance(found, bool):
         return str(found)
     turns = isinstance(found, list | tuple) and found and all(_is_turn(turn) for turn in found)
@@ -206,6 +259,8 @@ def _number(prompt: Prompt, column: str, option: str) -> float:
 
 
 def _column(prompt: Prompt, column: str, option: str) -> Any:
-    if prompt.columns.get(column) is None:
+    if column not in prompt.columns:
         raise DataError(f"row {prompt.id} has no '{column}' ({option}); {nearest(column, map(str, prompt.columns))}")
+    if prompt.columns[column] is None:
+        raise DataError(f"row {prompt.id}: its '{column}' is missing (null). Fill it or remove the row ({option})")
     return prompt.columns[column]

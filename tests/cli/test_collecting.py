@@ -255,3 +255,24 @@ def test_a_turn_without_text_cannot_be_labelled(tmp_path: Path, toishi: Command,
     ended = toishi("label", pairs)
     assert ended.code == 1
     assert "rows 1 cannot be labelled" in " ".join(ended.err.split())
+
+
+def test_an_error_shows_what_a_terminal_would_obey(toishi: Command) -> None:
+    ended = toishi("label", "no\x1b[2J[/b].jsonl")
+    assert ended.code == 1
+    assert "no\\x1b[2J[/b].jsonl" in ended.err
+    assert "\x1b" not in ended.err
+
+
+@pytest.mark.parametrize("value", ["nan", "inf"])
+@pytest.mark.parametrize(
+    ("command", "option"),
+    [("select", "--threshold"), ("collect", "--threshold"), ("collect", "--min-reward"), ("pairs", "--min-margin")],
+)
+def test_a_limit_that_is_no_number_is_refused(
+    command: str, option: str, value: str, samples: Path, tmp_path: Path, toishi: Command
+) -> None:
+    ended = toishi(command, "--from", samples, option, value, "-o", tmp_path / "x.jsonl", width=160)
+    assert ended.code == 2
+    assert option in ended.err
+    assert not (tmp_path / "x.jsonl").exists()

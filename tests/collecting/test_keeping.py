@@ -13,7 +13,7 @@ RIGHT = Right(reward="number", threshold=0.5)
 ANSWERS = [
     answer("It is 4", 1.0),
     answer("", 1.0),
-    answer("it is  4", 1.0),
+    answer("It is 4", 1.0),
     answer("It is 5", 0.0),
     answer("Four it is", 1.0, 9),
     answer("It is 4 and so", 1.0, cut=True),
@@ -62,6 +62,15 @@ def test_near_copies_go_when_asked() -> None:
     assert kept_of(one, KeepPlan(keep="all", dedup="exact")) == ([0, 1, 2], [])
     twice = asked(0, [answer("a", 1.0), answer("a", 1.0)])
     assert kept_of(twice, KeepPlan(keep="all", dedup="off")) == ([0, 1], [])
+
+
+def test_exact_is_sign_for_sign_and_the_looser_sense_has_a_name() -> None:
+    right, wrong = "if x:\n    a()\nb()", "if x:\n    a()\n    b()"
+    one = asked(0, [answer(right, 1.0), answer(wrong, 0.0), answer(right, 1.0), answer(right.upper(), 0.5)])
+    assert kept_of(one, KeepPlan(keep="all")) == ([0, 1, 3], ["copy"])
+    stays, reasons = kept_of(one, KeepPlan(keep="all", dedup="words"))
+    assert (stays, sorted(reasons)) == ([0], ["copy", "same_words", "same_words"])
+    assert kept_of(one, KeepPlan(keep="all", dedup="near"))[0] == [0]
 
 
 def test_another_language_goes_and_an_untellable_one_stays() -> None:

@@ -27,7 +27,7 @@ def test_by_reward_the_difference_decides() -> None:
     rows = [
         asked(0, [answer("right", 1.0), answer("wrong", 0.0)]),
         asked(1, [answer("same", 1.0), answer("other", 1.0)]),
-        asked(2, [answer("Same  words", 1.0), answer("same words", 0.0)]),
+        asked(2, [answer("same words", 1.0), answer("same words", 0.0)]),
         asked(3, [answer("cut off", 1.0, cut=True), answer("wrong", 0.0)]),
     ]
     report, pairs = pair_up(header(4), rows, PairPlan(), by="reward")
@@ -39,6 +39,12 @@ def test_by_reward_the_difference_decides() -> None:
     assert report.dropped == {"same_text": 1, "cut": 1, "close": 1}
     assert report.first_shown is None
     assert not pair_up(header(4), rows, PairPlan(min_margin=1.0), by="reward")[1]
+
+
+def test_a_right_and_a_wrong_program_may_differ_by_an_indentation() -> None:
+    right, wrong = "if x:\n    a()\nb()", "if x:\n    a()\n    b()"
+    _, (pair,) = pair_up(header(1), [asked(0, [answer(wrong, 0.0), answer(right, 1.0)])], PairPlan(balance=False), by="reward")
+    assert (pair["chosen"], pair["rejected"]) == (right, wrong)
 
 
 def judge_of(prefers: str, calls: list[str] | None = None) -> JudgeReward:

@@ -91,3 +91,28 @@ def test_claiming_removes_nothing(tmp_path: Path) -> None:
         claim([path], go_on=False, overwrite=False)
     with pytest.raises(RecordError, match="could not be written"):
         claim([path / "below.jsonl"], go_on=False, overwrite=False)
+
+
+@pytest.mark.parametrize("held", [b"my notes\n", b"my notes", b'{"prompt": "q"}', b'{"cut": 1\n', b"a\nb"])
+def test_a_file_of_something_else_is_refused_and_stays_as_it_is(held: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "notes.txt"
+    path.write_bytes(held)
+    with pytest.raises(RecordError, match=r"another kind of file|expected a JSON object"), JournalWriter(path):
+        pass
+    assert path.read_bytes() == held
+
+
+@pytest.mark.parametrize("left", [b"{", b'{"format": "toi', b'{"for\0\0\n', b"\0" * 40 + b"\n", b""])
+def test_what_a_kill_left_of_a_line_is_taken_off(left: bytes, tmp_path: Path) -> None:
+    path = tmp_path / "a.samples.jsonl"
+    before = b"".join(written(path))
+    for held in (b"", before):
+        path.write_bytes(held + left)
+        with JournalWriter(path):
+            pass
+        assert path.read_bytes() == held
+
+
+def test_claiming_makes_no_folder(tmp_path: Path) -> None:
+    claim([tmp_path / "new" / "deep" / "out.jsonl"], go_on=False, overwrite=False)
+    assert not (tmp_path / "new").exists()

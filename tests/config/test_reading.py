@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Any, Union, get_args, get_origin
 
 import pytest
+from pydantic import BaseModel
 
 from toishi.config import Config, load_config, parse_override
 from toishi.config.yaml_text import read_yaml
@@ -44,6 +47,47 @@ def message(source: Any = None, **overrides: Any) -> str:
 )
 def test_a_value_that_means_nothing_is_refused_with_its_place(key: str, value: Any, expected: str) -> None:
     assert expected in message(**{key: value})
+
+
+def union_keys(section: type[BaseModel], before: str = "") -> Iterator[str]:
+    """Dotted keys whose value may be of two types besides null."""
+    for name, field in section.model_fields.items():
+        kinds = [kind for kind in get_args(field.annotation) if kind is not type(None)]
+        sections = [kind for kind in (field.annotation, *kinds) if isinstance(kind, type) and issubclass(kind, BaseModel)]
+        if len(kinds) > 1 and get_origin(field.annotation) in (Union, UnionType):
+            yield before + name
+        for inner in sections:
+            yield from union_keys(inner, f"{before}{name}.")
+
+
+UNIONS = tuple(union_keys(Config))
+
+
+@pytest.mark.parametrize("key", UNIONS)
+@pytest.mark.parametrize("value", [1.5, True, None, {}, [], [1], ""])
+def test_a_key_of_several_types_says_once_what_it_expects(key: str, value: Any) -> None:
+    said = message(**{key: value})
+    assert said.startswith(f"{key}: expected ")
+    assert "\n" not in said
+    assert "Input should" not in said
+
+
+def test_the_keys_of_several_types_take_each_of_them() -> None:
+    assert set(UNIONS) >= {"train.micro_batch_tokens", "model.lora.target_modules"}
+    for value in ("auto", 5):
+        assert load_config({"train": {"micro_batch_tokens": value}}).train.micro_batch_tokens == value
+    for value, read in (("all-linear", "all-linear"), (["a", "b"], ("a", "b"))):
+        lora = load_config({"model": {"lora": {"target_modules": value}}}).model.lora
+        assert lora is not None
+        assert lora.target_modules == read
+    for wrong in ("abc", 0, -1):
+        expected = f"train.micro_batch_tokens: expected 'auto' or a whole number above 0, got {wrong!r}"
+        assert message(train__micro_batch_tokens=wrong) == expected
+
+
+def test_a_name_that_no_folder_can_have() -> None:
+    assert message(name="x" * 201).startswith("name: String should have at most 200 characters, got 'xxx")
+    assert load_config({"name": "x" * 200}).name == "x" * 200
 
 
 def test_a_whole_number_is_taken_for_a_float_and_a_list_for_a_tuple() -> None:

@@ -144,6 +144,22 @@ def test_disk_full_leaves_the_step_unrecorded(writer: RunWriter, monkeypatch: py
     assert Run.open(writer.folder).steps == (1, 2)
 
 
+@pytest.mark.parametrize("refusing", ["fsync", "write"])
+def test_a_run_that_could_not_begin_leaves_nothing_and_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, refusing: str
+) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, refusing, full)  # fsync: run.json is refused; write: the lock before it
+        with pytest.raises(RecordError, match=r"No space left on device\. Nothing was recorded.*start again") as raised:
+            RunWriter.create(tmp_path / "runs" / "first", RUN_FIELDS)
+    assert "resume" not in str(raised.value)
+    assert list(tmp_path.iterdir()) == []
+    RunWriter.create(tmp_path / "runs" / "first", RUN_FIELDS).close()
+
+
 def test_create_refuses_a_folder_in_use_and_missing_fields(writer: RunWriter, tmp_path: Path) -> None:
     with pytest.raises(RecordError, match=r"already holds a run.*toishi resume"):
         RunWriter.create(writer.folder, RUN_FIELDS)

@@ -11,6 +11,8 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from toishi.cli.common import finite
+
 if TYPE_CHECKING:
     from rich.console import Console
 
@@ -59,7 +61,7 @@ RightReward = Annotated[
         "--reward", metavar="NAME", help="The reward that tells right from wrong (default: the only one).", show_default=False
     ),
 ]
-Threshold = Annotated[float, typer.Option(help="A value of that reward at or above it is right.")]
+Threshold = Annotated[float, typer.Option(callback=finite, help="A value of that reward at or above it is right.")]
 SAY_EVERY_S = 30.0
 
 

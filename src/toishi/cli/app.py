@@ -29,7 +29,7 @@ from toishi.cli import (
 )
 from toishi.cli.common import print_json, results_apart
 from toishi.cli.waiting import choose_waiting
-from toishi.consoles import discard, make_console, replace_unknown_signs
+from toishi.consoles import discard, make_console, replace_unknown_signs, visible
 from toishi.errors import ToishiError
 
 AS_JSON = "toishi.as_json"
@@ -62,7 +62,7 @@ class Commands(TyperGroup):
         try:
             return super().invoke(ctx)
         except ToishiError as error:
-            message = Text.assemble(("error: ", "bold red"), (str(error), "red"))
+            message = Text.assemble(("error: ", "bold red"), (visible(str(error)), "red"))
             make_console(stderr=True).print(message, soft_wrap=True, highlight=False)
             if ctx.meta[AS_JSON]:
                 print_json({"error": str(error), "kind": type(error).__name__})

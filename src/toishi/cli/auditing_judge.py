@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toishi.cli.common import AsJson, Overrides, overrides, print_json
+from toishi.cli.common import AsJson, Overrides, finite, overrides, print_json
 
 if TYPE_CHECKING:
     from toishi.config import Config
@@ -41,7 +41,7 @@ def audit(
         int | None,
         typer.Option(min=2, help="Group size for the table of signs (default: the recipe's).", show_default=False),
     ] = None,
-    threshold: Annotated[float, typer.Option(help="A score at or above it calls an answer right.")] = 0.5,
+    threshold: Annotated[float, typer.Option(callback=finite, help="A score at or above it calls an answer right.")] = 0.5,
     settings: Overrides = None,
     as_json: AsJson = False,
 ) -> None:

@@ -27,7 +27,7 @@ from toishi.cli.answering import (
     Wanted,
     answers,
 )
-from toishi.cli.common import AsJson, Overrides, print_json
+from toishi.cli.common import AsJson, Overrides, finite, print_json
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -109,7 +109,7 @@ def collect(
     ] = "right",
     top: Annotated[int, typer.Option(min=1, metavar="K", help="How many, with --keep top.")] = 4,
     min_reward: Annotated[
-        float | None, typer.Option(metavar="X", help="Drop answers with a lower reward.", show_default=False)
+        float | None, typer.Option(callback=finite, metavar="X", help="Drop answers with a lower reward.", show_default=False)
     ] = None,
     reward: RightReward = None,
     threshold: Threshold = 0.5,
@@ -122,7 +122,8 @@ def collect(
         bool, typer.Option("--keep-unreadable", help="Answers in which no answer can be read may stay.")
     ] = False,
     dedup: Annotated[
-        Literal["exact", "near", "off"], typer.Option(help="Which repeated answers to one prompt go: copies, near ones too.")
+        Literal["exact", "words", "near", "off"],
+        typer.Option(help="Which repeated answers to one prompt go: the same text, the same words, near ones too."),
     ] = "exact",
     language: Annotated[
         str | None, typer.Option(metavar="CODE", help="Drop answers in other languages: en, ja, ...", show_default=False)
@@ -182,7 +183,11 @@ def pairs(
     min_margin: Annotated[
         float | None,
         typer.Option(
-            min=0.0, metavar="X", help="Keep larger margins only (default: 0 of rewards, 0.5 of a judge).", show_default=False
+            callback=finite,
+            min=0.0,
+            metavar="X",
+            help="Keep larger margins only (default: 0 of rewards, 0.5 of a judge).",
+            show_default=False,
         ),
     ] = None,
     no_balance: Annotated[

@@ -29,6 +29,17 @@ Overrides = Annotated[
 AsJson = Annotated[bool, typer.Option("--json", help="Print one JSON document instead of text.")]
 
 
+def finite(value: float | None) -> float | None:
+    """An option's number as it is. Raises BadParameter for NaN, which no comparison holds for, and for infinity.
+
+    >>> finite(0.5), finite(None)
+    (0.5, None)
+    """
+    if value is not None and not math.isfinite(value):
+        raise typer.BadParameter(f"expected a finite number, got {value}")
+    return value
+
+
 def overrides(texts: list[str] | None) -> dict[str, Any]:
     """The `--set` options as dotted keys and values, later ones winning."""
     from toishi.config import parse_override

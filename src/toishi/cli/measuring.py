@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from toishi.cli.common import AsJson, Overrides, Recipe, overrides, print_json
+from toishi.cli.common import AsJson, Overrides, Recipe, finite, overrides, print_json
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -107,7 +107,9 @@ def sample(
     source: SourceName,
     prompt: Annotated[str, typer.Argument(metavar="PROMPT", help="What to ask.", show_default=False)],
     count: Annotated[int, typer.Option("-n", "--count", min=1, help="How many answers.")] = 4,
-    temperature: Annotated[float, typer.Option(min=0.0, help="0 takes the most likely token each time.")] = 1.0,
+    temperature: Annotated[
+        float, typer.Option(callback=finite, min=0.0, help="0 takes the most likely token each time.")
+    ] = 1.0,
     max_new_tokens: Annotated[int, typer.Option(min=1, help="Answers are cut here.")] = 128,
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same answers.")] = 0,
     plain: Annotated[bool, typer.Option("--plain", help="Continue the text as it is, without the chat template.")] = False,

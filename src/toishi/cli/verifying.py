@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import typer
 
-from toishi.cli.common import AsJson, print_json
+from toishi.cli.common import AsJson, finite, print_json
 
 UNDECIDED = 3
 SETTINGS = {"ignore_unknown_options": True}
@@ -34,12 +34,14 @@ def verify(
         str, typer.Option("--unit", metavar="RULE", help="A unit or percent sign: required or optional.")
     ] = "required",
     tolerance: Annotated[
-        float, typer.Option(min=0.0, max=1.0, help="How far off a number counts, relative to the gold.")
+        float, typer.Option(callback=finite, min=0.0, max=1.0, help="How far off a number counts, relative to the gold.")
     ] = 0.0,
     question: Annotated[
         str, typer.Option("--question", metavar="TEXT", help="The question: its words may stand behind a number.")
     ] = "",
-    limit_s: Annotated[float, typer.Option("--limit-s", min=0.05, help="Seconds that comparing formulas may take.")] = 5.0,
+    limit_s: Annotated[
+        float, typer.Option("--limit-s", callback=finite, min=0.05, help="Seconds that comparing formulas may take.")
+    ] = 5.0,
     as_json: AsJson = False,
 ) -> None:
     """Compare a completion with a gold, as the reward `math` does, and say how both were read.

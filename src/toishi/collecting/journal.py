@@ -1,10 +1,12 @@
 """Files of sealed lines that one process appends to: samples, verdicts, labels.
 
-A line is on the disk before the next thing is done; a refused write leaves the file as it was.
+A line is on the disk before the next thing is done; a refused write leaves the file as it was. A cut last line is taken off;
+a file that nobody began as such a file is refused instead, whatever stands at its end.
 """
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -13,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from toishi.errors import RecordError
-from toishi.record.files import json_line, seal_of, trim_cut_line
+from toishi.record.files import cut_bytes, json_line, seal_of, trim_cut_line
 
 try:
     import fcntl
@@ -24,7 +26,7 @@ except ImportError:  # Windows
 class JournalWriter:
     """Appends sealed lines to a file that nobody else writes meanwhile; a context.
 
-    Raises RecordError when the disk refuses, or when another process writes the file.
+    Raises RecordError when the disk refuses, when another process writes the file, or when it is a file of something else.
     """
 
     def __init__(self, path: Path) -> None:
@@ -37,7 +39,11 @@ class JournalWriter:
             self._file = self.path.open("ab", buffering=0)  # a buffer would be written again on closing, after a refusal
             if fcntl is not None:
                 fcntl.flock(self._file.fileno(), fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _require_own(self.path)
             trim_cut_line(self.path)
+        except RecordError:
+            self.__exit__()
+            raise
         except BlockingIOError:
             self.__exit__()
             raise RecordError(f"{self.path} is being written by another process; let it finish, or stop it") from None
@@ -63,6 +69,28 @@ class JournalWriter:
             with suppress(OSError):
                 os.truncate(self.path, size)
             raise refused(self.path, error) from error
+
+
+def _require_own(path: Path) -> None:
+    """Raises RecordError where what would be taken off as a cut line was never the beginning of a sealed one."""
+    cut = cut_bytes(path)
+    tail = path.read_bytes()[-cut:] if cut else b""
+    begun = tail.startswith(b'{"') or b'{"'.startswith(tail)
+    unsealed = _is_whole(tail) and b'"seal": ' not in tail
+    ended = tail.endswith(b"\n") and b"\0" not in tail  # zeros are what a power cut leaves
+    if tail.strip(b"\0\n") and (ended or unsealed or not begun):
+        raise RecordError(
+            f"{path} is another kind of file: it ends with {tail[-60:]!r}, expected a JSON object with its seal on each line. "
+            "Nothing was changed; choose another place"
+        )
+
+
+def _is_whole(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except ValueError:
+        return False
+    return True
 
 
 def require_seals(path: Path, lines: Sequence[Mapping[str, Any]], otherwise: str) -> None:

@@ -24,7 +24,7 @@ from toishi.rewards.scripted import answered
 from toishi.types import Prompt
 
 Keep = Literal["right", "best", "top", "all"]
-Dedup = Literal["exact", "near", "off"]
+Dedup = Literal["exact", "words", "near", "off"]
 REASONS = {
     "unscored": "a reward gave no score",
     "truncated": "cut at the token limit",
@@ -35,7 +35,8 @@ REASONS = {
     "too_short": "fewer tokens than --min-tokens",
     "too_long": "more tokens than --max-tokens",
     "language": "too few words in the language",
-    "copy": "the same words as an earlier answer to the prompt",
+    "copy": "the same text as an earlier answer to the prompt",
+    "same_words": "the same words as an earlier answer to the prompt, but for case and spacing",
     "alike": "nearly the same words as an earlier answer to the prompt",
     "not_best": "others to the prompt have a higher reward",
 }
@@ -50,7 +51,8 @@ class KeepPlan:
     min_reward  of the whole reward; None = any
     min_tokens, max_tokens  of an answer, the stop token included
     truncated   whether answers that the limit cut may stay; unreadable likewise
-    dedup       copies ("exact") or near-duplicates too ("near") among the answers to one prompt
+    dedup       among the answers to one prompt: copies, sign for sign ("exact"), those with the same words whatever their case
+                and spacing ("words": two programs may differ by an indentation), near-duplicates too ("near"), or none ("off")
     language    two-letter code of the reward `language`; at least `language_share` of the words have to be in it
     """
 
@@ -131,7 +133,7 @@ def keep(header: Header, asked: Sequence[Asked], plan: KeepPlan) -> tuple[Kept, 
 def kept_of(asked: Asked, plan: KeepPlan, language: LanguageReward | None = None) -> tuple[list[int], list[str]]:
     """Members that stay, ascending, and the reason of each that does not.
 
-    >>> answers = [Answer(text=t, tokens=2, finish_reason="stop", reward=r) for t, r in (("4", 1.0), ("4 ", 1.0), ("5", 0.0))]
+    >>> answers = [Answer(text=t, tokens=2, finish_reason="stop", reward=r) for t, r in (("4", 1.0), ("4", 1.0), ("5", 0.0))]
     >>> kept_of(Asked(number=0, id="a", prompt="2 + 2?", answers=tuple(answers)), KeepPlan(keep="best"))
     ([0], ['copy', 'not_best'])
     """
@@ -175,16 +177,19 @@ def _without_copies(asked: Asked, ranked: Sequence[int], dedup: Dedup) -> tuple[
     pairs = alike_pairs(texts) if dedup == "near" else []
     stays: list[int] = []
     reasons: list[str] = []
-    seen: set[tuple[str, ...]] = set()
+    seen_texts: set[str] = set()
+    seen_words: set[tuple[str, ...]] = set()
     gone: set[int] = set()
     for place, text in enumerate(texts):
-        key = words_of(text)
+        words = words_of(text) if dedup == "words" else ()
         near = any(other == place and one not in gone for one, other, _ in pairs)
-        if key in seen or near:
-            reasons.append("copy" if key in seen else "alike")
+        reason = "copy" if text in seen_texts else "same_words" if words in seen_words else "alike" if near else None
+        if reason is not None:
+            reasons.append(reason)
             gone.add(place)
             continue
-        seen.add(key)
+        seen_texts.add(text)
+        seen_words |= {words} if dedup == "words" else set()
         stays.append(ranked[place])
     return stays, reasons
 

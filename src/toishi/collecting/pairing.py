@@ -2,7 +2,8 @@
 
 Decisions:
 1. Candidates of a prompt are its best answer with its worst, the second best with the second worst, and so on. An answer cut at
-   the limit is never chosen by its reward alone, and no pair has two equal texts.
+   the limit is never chosen by its reward alone, and no pair has two equal texts. Equal is sign for sign: a program that is
+   right and one that is wrong may differ by an indentation.
 2. A judge decides as in DeepSeek-R1's preference data (arXiv 2501.12948; 4 calls a pair in random order, averaged, kept where
    |difference| > 1, lengths balanced). Orders are not drawn here: half of the calls show each order, so a judge that likes a
    place contributes 0.
@@ -19,13 +20,12 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from toishi.collecting.samples import Asked, Header
-from toishi.collecting.texts import words_of
 from toishi.collecting.verdicts import Candidate, Verdict
 
 LENGTH_TOLERANCE = 0.05
 REASONS = {
     "too_few": "fewer than two scored answers",
-    "same_text": "both answers have the same words",
+    "same_text": "both answers are the same text",
     "cut": "the better answer is cut at the token limit",
     "unread": "fewer than half of the judge's calls could be read",
     "judge_against_reward": "the judge prefers the answer with the lower reward",
@@ -112,7 +112,7 @@ def candidates(asked: Sequence[Asked], plan: PairPlan) -> tuple[list[Candidate],
         for place in range(min(plan.per_prompt, len(ranked) // 2)):
             pair = Candidate(asked=one, first=ranked[place], second=ranked[-1 - place])
             first, second = pair.answers
-            if words_of(first.text) == words_of(second.text):
+            if first.text == second.text:
                 dropped["same_text"] += 1
             else:
                 found.append(pair)

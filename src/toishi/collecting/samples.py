@@ -228,9 +228,8 @@ def claim(paths: Sequence[Path], *, go_on: bool, overwrite: bool) -> None:
 
 
 def _require_writable(path: Path) -> None:
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise refused(path, error) from error
-    if not os.access(path.parent, os.W_OK):
-        raise refused(path, PermissionError(errno.EACCES, os.strerror(errno.EACCES)))
+    """Looks only: folders are made when there is something to write."""
+    there = next(folder for folder in path.absolute().parents if folder.exists())
+    code = errno.ENOTDIR if not there.is_dir() else 0 if os.access(there, os.W_OK) else errno.EACCES
+    if code:
+        raise refused(path, OSError(code, os.strerror(code)))

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
+from toishi.config.unions import NameOrNames
+
 T = TypeVar("T")
 Listed = Annotated[tuple[T, ...], Field(strict=False)]
 Text = Annotated[str, Field(min_length=1)]
@@ -33,7 +35,7 @@ class LoraConfig(Section):
 
     rank: int = Field(default=16, ge=1, description="rank of the adapter matrices")
     alpha: float = Field(default=32.0, gt=0, description="adapter scale is alpha / rank")
-    target_modules: str | Listed[str] = Field(default="all-linear", description="module names, or 'all-linear'")
+    target_modules: NameOrNames = Field(default="all-linear", description="module names, or 'all-linear'")
 
 
 class ModelConfig(Section):

@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from toishi.algorithms.rows import Algorithm, algorithm
 from toishi.algorithms.terms import Term, in_order
@@ -23,6 +23,7 @@ from toishi.config.contradictions import contradictions_of_answers, contradictio
 from toishi.config.models import Listed, ModelConfig, OpenSection, Section, TeacherConfig, Text
 from toishi.config.scores import require_no_sampling
 from toishi.config.teachers import require_teacher
+from toishi.config.unions import AutoOrAmount
 
 Decay = Annotated[float, Field(ge=0, lt=1)]
 
@@ -90,7 +91,7 @@ class TrainConfig(Section):
     group_size: int = Field(default=8, ge=1, description="completions per prompt (G)")
     inner_epochs: int = Field(default=1, ge=1, description="passes over the same samples")
     minibatches: int = Field(default=1, ge=1, description="optimizer updates per pass; groups are never split")
-    micro_batch_tokens: int | Literal["auto"] = Field(
+    micro_batch_tokens: AutoOrAmount = Field(
         default="auto",
         description="packed tokens per forward pass; does not change the result. 'auto' takes 1280 on a CPU, or as many as "
         "fit into memory",
@@ -108,13 +109,6 @@ class TrainConfig(Section):
     def num_updates(self) -> int:
         """Optimizer updates in a step."""
         return self.inner_epochs * self.minibatches
-
-    @field_validator("micro_batch_tokens")
-    @classmethod
-    def _above_zero(cls, value: int | Literal["auto"]) -> int | Literal["auto"]:
-        if value != "auto" and value < 1:
-            raise ValueError("expected 'auto' or a whole number above 0")
-        return value
 
 
 class OptimizerConfig(Section):
@@ -214,7 +208,7 @@ class HealthConfig(Section):
 class Config(Section):
     """One run."""
 
-    name: str = Field(default="run", pattern=r"^[A-Za-z0-9._-]+$", description="begins the run folder's name")
+    name: str = Field(default="run", pattern=r"^[A-Za-z0-9._-]+$", max_length=200, description="begins the run folder's name")
     description: str = Field(default="", description="one line for people")
     seed: int = Field(default=0, ge=0, lt=2**63, description="every random number of the run is derived from it")
     model: ModelConfig = ModelConfig()

@@ -8,26 +8,23 @@ Decisions:
 3. What is padding is known from lengths alone, never from token values, so pad = eos is harmless.
 4. Text that the template writes for the assistant after the turn's header ("<think>") is the prompt's `prefill`.
    Rewards that look for tags need it.
-5. A template that cannot do what a row asks, a model without a stop id, two BOS tokens: refused here, before training.
+5. A written answer that ends with a stop token in its text has that token once. Special tokens elsewhere in texts are found
+   here and told before training; they stay what the tokenizer reads them as.
+6. A template that cannot do what a row asks, a model without a stop id, two BOS tokens: refused here, before training.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
-from itertools import takewhile
 from typing import Any
 
 from jinja2.exceptions import TemplateError
 
 from toishi.errors import DataError, ModelError
 from toishi.policy.conversation import rendered, spoken
+from toishi.policy.template import encode, template_prefill, turn_end_id
 from toishi.types import Completion, Message, Prompt
-
-_MARK = "toishimark"
-_SYSTEM: Message = {"role": "system", "content": "Be brief."}
-_ASK: Message = {"role": "user", "content": "Hello"}
-_ANSWER: Message = {"role": "assistant", "content": _MARK}
 
 
 class Renderer:
@@ -42,12 +39,13 @@ class Renderer:
 
     def __init__(self, tokenizer: Any, model: Any) -> None:
         self._tokenizer = tokenizer
+        self._special_texts = _special_texts(tokenizer)
         self._num_embeddings = int(model.get_input_embeddings().num_embeddings)
         self._bos_id: int | None = tokenizer.bos_token_id
         self._adds_bos = _adds_bos(tokenizer)
         self.stop_ids = _stop_ids(tokenizer, model)
         self.pad_id = self._choose_pad_id(model.config)
-        self.prefill = _template_prefill(tokenizer)
+        self.prefill = template_prefill(tokenizer)
 
     def render(self, prompt: Prompt) -> Prompt:
         """The prompt with `token_ids` and `prefill` filled in.
@@ -73,9 +71,36 @@ class Renderer:
         return [self._text([token]) for token in token_ids]
 
     def answer_ids(self, text: str) -> tuple[int, ...]:
-        """A written answer as the model would have sampled it: its tokens and the one that ends a turn."""
-        ends = (_turn_end_id(self._tokenizer), self._tokenizer.eos_token_id, self.stop_ids[0])
-        return (*_encode(self._tokenizer, text), next(int(token) for token in ends if token is not None))
+        """A written answer as the model would have sampled it: its tokens and the one that ends a turn. A stop token that the
+        text ends with already is that one."""
+        bare, end = self._without_end(text)
+        ends = (end, turn_end_id(self._tokenizer), self._tokenizer.eos_token_id, self.stop_ids[0])
+        return (*encode(self._tokenizer, bare), next(int(token) for token in ends if token is not None))
+
+    def control_tokens(self, texts: Sequence[str]) -> tuple[str, ...]:
+        """The special tokens that stand in any of the texts, where they are read as tokens."""
+        return tuple(token for token in self._special_texts if any(token in text for text in texts))
+
+    def words_of(self, answer: str | Sequence[Message]) -> list[str]:
+        """The texts of an answer's turns, each without the stop token that it may end with."""
+        return [turn["content"] for turn in self._turns(answer)]
+
+    def _turns(self, said: str | Sequence[Message]) -> list[Message]:
+        """Turns, those of the assistant without a stop token at their end: templates write one."""
+        turns: Sequence[Message] = [{"role": "assistant", "content": said}] if isinstance(said, str) else said
+        return [
+            {"role": turn["role"], "content": self._without_end(turn["content"])[0]} if turn["role"] == "assistant" else turn
+            for turn in turns
+        ]
+
+    def _without_end(self, text: str) -> tuple[str, int | None]:
+        """The text without the special stop token that it may end with, and that token."""
+        bare = text.rstrip()
+        for token in self.stop_ids:
+            written = self._text([token])
+            if written in self._special_texts and bare.endswith(written):
+                return bare.removesuffix(written), token
+        return text, None
 
     def written(self, prompt: Prompt, answer: str | Sequence[Message]) -> Completion:
         """An answer that someone wrote to a rendered prompt: text, or the turns that follow the prompt, of which the
@@ -83,12 +108,12 @@ class Renderer:
 
         Raises DataError for an empty answer, ModelError when the template does not tell which tokens the assistant said.
         """
-        turns: Sequence[Message] = [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
+        turns = self._turns(answer)
         text = next((turn["content"] for turn in reversed(turns) if turn["role"] == "assistant"), "")
         if not text.strip():
             raise DataError(f"row {prompt.id}: its written answer is empty. Fill it or remove the row")
         if prompt.messages is None:
-            token_ids = self.answer_ids(text)
+            token_ids = self.answer_ids(answer if isinstance(answer, str) else text)
             mask = (1,) * len(token_ids)
         else:
             token_ids, mask = spoken(
@@ -103,10 +128,9 @@ class Renderer:
     def whole(self, prompt: Prompt, answer: str | Sequence[Message]) -> tuple[int, ...]:
         """A rendered prompt and its answer as a reward model reads them: a conversation as its template writes it, to the end;
         plain text with the token that ends an answer."""
-        turns: Sequence[Message] = [{"role": "assistant", "content": answer}] if isinstance(answer, str) else answer
         if prompt.messages is None:
-            return (*prompt.token_ids, *self.answer_ids(turns[-1]["content"]))
-        return rendered(self._tokenizer, [*prompt.messages, *turns], prompt.id)
+            return (*prompt.token_ids, *self.answer_ids(answer if isinstance(answer, str) else answer[-1]["content"]))
+        return rendered(self._tokenizer, [*prompt.messages, *self._turns(answer)], prompt.id)
 
     def bos_count(self, token_ids: Sequence[int]) -> int:
         """How many BOS tokens stand at the very front. (Some models use the same token inside, to open every turn.)"""
@@ -131,7 +155,7 @@ class Renderer:
         return str(self._tokenizer.decode(list(token_ids), skip_special_tokens=False, clean_up_tokenization_spaces=False))
 
     def _encode_plain(self, text: str) -> tuple[int, ...]:
-        ids = _encode(self._tokenizer, text)
+        ids = encode(self._tokenizer, text)
         needs_bos = self._adds_bos and ids[:1] != [self._bos_id]
         return (self._bos_id, *ids) if needs_bos and self._bos_id is not None else tuple(ids)
 
@@ -194,14 +218,16 @@ def _require_unicode(prompt: Prompt) -> None:
             )
 
 
-def _encode(tokenizer: Any, text: str) -> list[int]:
-    return list(tokenizer(text, add_special_tokens=False)["input_ids"])
+def _special_texts(tokenizer: Any) -> tuple[str, ...]:
+    """How the tokenizer's special tokens are written; such a text is read as that token wherever it stands."""
+    added = (str(token) for token in tokenizer.added_tokens_decoder.values() if token.special)
+    return tuple(dict.fromkeys(text for text in (*tokenizer.all_special_tokens, *added) if text.strip()))
 
 
 def _adds_bos(tokenizer: Any) -> bool:
     if tokenizer.bos_token_id is None:
         return False
-    return list(tokenizer("a")["input_ids"])[:1] == [tokenizer.bos_token_id] != _encode(tokenizer, "a")[:1]
+    return list(tokenizer("a")["input_ids"])[:1] == [tokenizer.bos_token_id] != encode(tokenizer, "a")[:1]
 
 
 def _stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
@@ -210,7 +236,7 @@ def _stop_ids(tokenizer: Any, model: Any) -> tuple[int, ...]:
         tokenizer.eos_token_id,
         getattr(model.config, "eos_token_id", None),
         getattr(generation_config, "eos_token_id", None),
-        _turn_end_id(tokenizer),
+        turn_end_id(tokenizer),
     )
     stop_ids = {token for source in sources for token in _as_ids(source)}
     if any(token < 0 for token in stop_ids):
@@ -231,61 +257,3 @@ def _as_ids(source: int | Sequence[int] | None) -> tuple[int, ...]:
     if source is None:
         return ()
     return (source,) if isinstance(source, int) else tuple(source)
-
-
-def _turn_end_id(tokenizer: Any) -> int | None:
-    """The special token that the chat template puts right after an assistant turn, if there is one."""
-    text = _render_dummy(tokenizer, [_ASK, _ANSWER])
-    if text is None or _MARK not in text:
-        return None
-    tail = _encode(tokenizer, text.rpartition(_MARK)[2])
-    added = tokenizer.added_tokens_decoder
-    for place, token in enumerate(tail):
-        if token in added:
-            before = tokenizer.decode(tail[:place], clean_up_tokenization_spaces=False)
-            return token if not before.strip() else None
-    return None
-
-
-def _template_prefill(tokenizer: Any) -> str:
-    """What the generation prompt holds beyond the header of an earlier assistant turn.
-
-    An *earlier* turn, since templates of thinking models write an empty thought into the last one.
-    """
-    asked = _render_dummy(tokenizer, [_ASK])
-    opened = _render_dummy(tokenizer, [_ASK], add_generation_prompt=True)
-    answered = _render_dummy(tokenizer, [_ASK, _ANSWER, _ASK])
-    if asked is None or opened is None or answered is None or _MARK not in answered:
-        return ""
-    if not (opened.startswith(asked) and answered.startswith(asked)):
-        return ""
-    return _beyond_header(opened[len(asked) :], answered[len(asked) :].partition(_MARK)[0])
-
-
-def _beyond_header(opening: str, header: str) -> str:
-    """The part of `opening` after the header; where the two part inside a tag, the whole tag belongs to the rest.
-
-    >>> _beyond_header("<|assistant|>\\n<think>\\n", "<|assistant|>\\n")
-    '<think>\\n'
-    >>> _beyond_header("<|assistant|><think>", "<|assistant|></think>")
-    '<think>'
-    """
-    pairs = zip(opening, header, strict=False)
-    common = "".join(first for first, _ in takewhile(lambda pair: pair[0] == pair[1], pairs))
-    if common not in (opening, header):
-        common = common[: max(common.rfind(">"), common.rfind("\n")) + 1]
-    rest = opening[len(common) :]
-    return rest if rest.strip() else ""
-
-
-def _render_dummy(tokenizer: Any, messages: list[Message], *, add_generation_prompt: bool = False) -> str | None:
-    """The rendered text, with a system turn first if the template demands one; None where it is missing or refuses both."""
-    if not tokenizer.chat_template:
-        return None
-    for opening in ([], [_SYSTEM]):
-        try:
-            conversation = [*opening, *messages]
-            return str(tokenizer.apply_chat_template(conversation, tokenize=False, add_generation_prompt=add_generation_prompt))
-        except (TemplateError, ValueError):
-            continue
-    return None

@@ -11,7 +11,8 @@ Decisions:
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -55,9 +56,14 @@ class RunWriter:
         if missing:
             raise RecordError(f"run.json needs {', '.join(REQUIRED)}; missing: {', '.join(missing)}")
         _require_empty(folder)
-        writer = cls(folder, hold(folder))
-        _require_empty(folder)
-        write_json(folder / "run.json", {"schema_version": SCHEMA_VERSION, "created": now()} | dict(run))
+        with _taken_back_if_refused(folder):
+            writer = cls(folder, hold(folder))
+            _require_empty(folder)
+            try:
+                write_json(folder / "run.json", {"schema_version": SCHEMA_VERSION, "created": now()} | dict(run))
+            except RecordError:
+                writer.close()
+                raise
         return writer
 
     @classmethod
@@ -144,6 +150,27 @@ class RunWriter:
         head = self._heads[name]
         seal = append_line(self.folder / name, {**values, PREVIOUS: head.seal})
         self._heads[name] = Head(head.lines + 1, seal)
+
+
+@contextmanager
+def _taken_back_if_refused(folder: Path) -> Iterator[None]:
+    """When the disk refuses inside, the folders that were made for the run go again, and the error says that nothing began."""
+    made = [one for one in (folder, *folder.absolute().parents) if not one.exists()]
+    try:
+        yield
+    except RecordError as error:
+        cause = error.__cause__
+        if not isinstance(cause, OSError):
+            raise
+        with suppress(OSError):
+            if folder in made:
+                (folder / LOCK_FILE).unlink(missing_ok=True)
+            for one in made:
+                one.rmdir()
+        raise RecordError(
+            f"{folder}: no run could be begun there: {cause.strerror or cause}. Nothing was recorded. Free disk space (or "
+            "check permissions), or choose another place, and start again"
+        ) from cause
 
 
 def _require_empty(folder: Path) -> None:
