@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any
 from toishi.config import Config, load_config
 from toishi.errors import ConfigError, ModelError, RecordError
 from toishi.policy.precision import choose_device
-from toishi.policy.teacher import Teacher
 from toishi.record.files import seal_of
 from toishi.record.reader import Run
 from toishi.record.source import require_own
 
 if TYPE_CHECKING:
     from toishi.policy.loading import LoadedModel
+    from toishi.policy.teacher import Teacher
 
 
 def require_unchanged(run: Run) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 
 from toishi.algorithms.critic import CRITIC_METRICS
 from toishi.algorithms.preference import PAIR_METRICS
+from toishi.algorithms.teaching import SERVED_METRICS
 from toishi.evaluate import Evaluation
 
 Row = dict[str, Any]
@@ -74,7 +75,7 @@ def step_row(step: int, noise: random.Random, shape: Shape) -> Row:
         reward_metrics(groups)
         | answer_metrics(step, noise, shape, length, entropy)
         | update_metrics(noise, shape, groups)
-        | {"prompts/left_out": 0, **dict.fromkeys((*PAIR_METRICS, *CRITIC_METRICS))}  # no written answers, pairs or critic
+        | {"prompts/left_out": 0, **dict.fromkeys((*PAIR_METRICS, *CRITIC_METRICS, *SERVED_METRICS))}  # nothing of these
         | {"step": step}
     )
 
@@ -155,6 +156,7 @@ def update_metrics(noise: random.Random, shape: Shape, groups: list[list[float]]
         "update/clip_dual_share": 0.0 if mixed else None,
         "update/kl_old_policy_k3": several * abs(noise.gauss(0.004, 0.004)) if mixed else None,
         "update/kl_policy_ref": None,
+        "update/divergence": None,
         "update/weights_checksum": f"{len(groups):032x}",
         "time/rollout_s": 2.0,
         "time/scoring_s": 0.1,
