@@ -74,10 +74,11 @@ def test_a_key_of_several_types_says_once_what_it_expects(key: str, value: Any) 
 
 def test_the_keys_of_several_types_take_each_of_them() -> None:
     assert set(UNIONS) >= {"train.micro_batch_tokens", "model.lora.target_modules"}
-    for value in ("auto", 5):
-        assert load_config({"train": {"micro_batch_tokens": value}}).train.micro_batch_tokens == value
-    for value, read in (("all-linear", "all-linear"), (["a", "b"], ("a", "b"))):
-        lora = load_config({"model": {"lora": {"target_modules": value}}}).model.lora
+    for tokens in ("auto", 5):
+        assert load_config({"train": {"micro_batch_tokens": tokens}}).train.micro_batch_tokens == tokens
+    targets: list[tuple[Any, Any]] = [("all-linear", "all-linear"), (["a", "b"], ("a", "b"))]
+    for given, read in targets:
+        lora = load_config({"model": {"lora": {"target_modules": given}}}).model.lora
         assert lora is not None
         assert lora.target_modules == read
     for wrong in ("abc", 0, -1):
