@@ -171,7 +171,7 @@ def test_what_a_reward_model_cannot_have_is_refused(tiny: Path, tmp_path: Path, 
 @pytest.mark.parametrize(
     ("change", "overrides", "words"),
     [
-        ({"chosen": None}, {}, "has no 'chosen' .answers.chosen."),
+        ({"chosen": None}, {}, "its 'chosen' is missing .null.. Fill it or remove the row .answers.chosen."),
         ({"margin": "wide"}, {"answers.margin": "margin"}, "its 'margin' is 'wide', expected a number .answers.margin."),
         ({"rejected": "nope " * 30}, {}, "sampling.max_new_tokens=32. Answers are never cut"),
     ],
