@@ -101,3 +101,9 @@ def test_float32_stays_float32() -> None:
     row = algorithm("grpo")
     objective = loss_of(row, logits().float().detach().requires_grad_(), worked_rollouts(row))
     assert objective.loss.dtype == objective.weights_N.dtype == torch.float32
+
+
+def test_a_divergence_without_a_teacher_is_refused() -> None:
+    row = changed("grpo", divergence_coef=0.5)
+    with pytest.raises(ValueError, match="divergence_coef=0.5 needs divergence_N"):
+        loss_of(row, logits(), worked_rollouts(row))

@@ -48,3 +48,10 @@ def test_missing_log_probs_are_said() -> None:
     bare = replace(bare, rollouts=tuple(replace(rollout, ref_logprobs=None) for rollout in bare.rollouts))
     with pytest.raises(ValueError, match="needs log-probs under the policy and the reference model"):
         assign_advantages([bare], algorithm("dpo_online"), max_new_tokens=8)
+
+
+def test_a_missing_score_is_said() -> None:
+    bare = group(1.0, 0.0)
+    emptied = [replace(rollout, completion=replace(rollout.completion, sampled_logprobs=())) for rollout in bare.rollouts]
+    with pytest.raises(ValueError, match="needs the score that the model gives it"):
+        assign_advantages([replace(bare, rollouts=tuple(emptied))], algorithm("reward_model"), max_new_tokens=4)
