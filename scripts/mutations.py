@@ -96,30 +96,30 @@ FAULTS = (
     Fault(
         "loss mask dropped",
         "packing.py",
-        "            if trained:\n                keep.append",
-        "            if True:\n                keep.append",
+        "        if trained:\n            yield (last",
+        "        if True:\n            yield (last",
         PACKING,
     ),
     Fault("off by one shift", "packing.py", "start + offset - 1", "start + offset", PACKING),
     Fault(
         "end token without loss",
         "packing.py",
-        "zip(tokens, rollout.completion.loss_mask, strict=True)",
-        "zip(tokens[:-1], rollout.completion.loss_mask)",
+        "            yield (last if offset == 0",
+        "            if offset < len(completion.token_ids) - 1: yield (last if offset == 0",
         PACKING,
     ),
     Fault(
         "siblings see one another",
-        "packing.py",
-        "(segments_L[:, None] == segments_L[None])",
-        "(segments_L[None] >= 0)",
+        "policy/layout.py",
+        "allowed_LL[span.prompt_end : span.end, span.start : span.prompt_end] = True",
+        "allowed_LL[span.prompt_end : span.end, span.start : span.end] = True",
         PACKING,
     ),
     Fault(
         "positions run on",
         "packing.py",
-        "positions += range(len(prompt_ids), len(prompt_ids) + len(tokens) - 1)",
-        "positions += range(start, start + len(tokens) - 1)",
+        "positions += range(len(prompt_ids), len(prompt_ids) + length)",
+        "positions += range(len(ids) - length, len(ids))",
         PACKING,
     ),
     Fault(
@@ -148,12 +148,14 @@ FAULTS = (
     Fault(
         "gradient of the last row only",
         "policy/policy.py",
-        "master.grad = gradient if master.grad is None else master.grad.add_(gradient)",
-        "master.grad = gradient",
+        "            if master.grad is None:\n                master.grad = owner._widened(",
+        "            if True:\n                master.grad = owner._widened(",
         UPDATE,
     ),
     Fault("gradient clipped twice as hard", "update.py", "limit / norm", "limit / norm / 2", UPDATE),
-    Fault("old log-probs not kept", "update.py", "if num_updates > 1 else {}", "if num_updates > 99 else {}", UPDATE),
+    Fault(
+        "old log-probs not kept", "update.py", "if train.num_updates > 1 else {}", "if train.num_updates > 99 else {}", UPDATE
+    ),
     Fault(
         "finished rows stay on the plain path",
         "engines/plain.py",
@@ -226,25 +228,26 @@ def main(words: list[str]) -> int:
         )
         for number, fault in enumerate(chosen, 1):
             begin = time.perf_counter()
-            found = is_found(fault, copy)
-            survived += [] if found else [fault.name]
-            verdict = "found" if found else "SURVIVED"
+            verdict = unplantable(fault, copy) or ("found" if is_found(fault, copy) else "SURVIVED")
+            survived += [] if verdict == "found" else [fault.name]
             print(f"{number:2}/{len(chosen)}  {verdict:9} {time.perf_counter() - begin:5.1f} s  {fault.name}", flush=True)
     print(
         f"{len(chosen) - len(survived)} of {len(chosen)} faults found"
-        + (f"; survived: {', '.join(survived)}" if survived else "")
+        + (f"; not found: {', '.join(survived)}" if survived else "")
     )
     return 1 if survived else 0
+
+
+def unplantable(fault: Fault, root: Path) -> str:
+    """Why the fault cannot be planted; empty if it can."""
+    count = (root / "src" / "toishi" / fault.file).read_text(encoding="utf-8").count(fault.old)
+    return "" if count == 1 else f"NOT PLANTED: expected its text once in {fault.file}, found it {count} times"
 
 
 def is_found(fault: Fault, copy: Path) -> bool:
     """Whether the tests fail with the fault in place; the copy is whole again afterwards."""
     path = copy / "src" / "toishi" / fault.file
     whole = path.read_text(encoding="utf-8")
-    if whole.count(fault.old) != 1:
-        raise SystemExit(
-            f"fault '{fault.name}': expected its text once in {fault.file}, found it {whole.count(fault.old)} times"
-        )
     path.write_text(whole.replace(fault.old, fault.new), encoding="utf-8")
     try:
         command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *fault.tests.split()]
