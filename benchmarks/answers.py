@@ -36,11 +36,12 @@ def main() -> None:
     given = options.parse_args()
     logging.disable(logging.ERROR)
     rows = [row for name in SETS for row in pairs(name)]
-    result = {"latex": time_latex(rows), "numbers": time_numbers(given.numbers), "table": table(rows)}
-    print(as_markdown(result["table"]))
-    for part in ("numbers", "latex"):
-        print("\n".join(f"{part}: {name} {value:.4g}" for name, value in result[part].items()))
+    latex, numbers, counts = time_latex(rows), time_numbers(given.numbers), table(rows)
+    print(as_markdown(counts))
+    for part, times in (("numbers", numbers), ("latex", latex)):
+        print("\n".join(f"{part}: {name} {value:.4g}" for name, value in times.items()))
     if given.json:
+        result = {"latex": latex, "numbers": numbers, "table": counts}
         given.json.write_text(json.dumps(result, indent=2), encoding="utf-8")
 
 

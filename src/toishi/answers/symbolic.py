@@ -265,7 +265,7 @@ def _without_logs(value: Any, *, force: bool) -> Any:
 
 @lru_cache(maxsize=1024)
 def _from_latex(text: str) -> Any:
-    from math_verify.parser import LatexExtractionConfig, parse  # type: ignore[import-untyped]
+    from math_verify.parser import LatexExtractionConfig, parse
 
     if not is_plain_latex(text):
         raise Unreadable(f"{text!r} has parts that are no formula")
