@@ -21,12 +21,12 @@ import torch
 from torch import Tensor
 
 from toishi.ops.norms import cosine, dot, norm
+from toishi.passes import packed_rows, predict
 from toishi.policy.policy import Policy
 from toishi.record.trace import Contrast, Direction, DirectionName, LayerCosine
 from toishi.session import Learner
-from toishi.tracing.probing import packed, probe
+from toishi.tracing.probing import probe
 from toishi.types import Group, Rollout, RolloutId, Update
-from toishi.update import predict
 
 TARGET_NATS = 0.5
 _LAYER = re.compile(r"(?:^|\.)(?:layers|layer|h|blocks)\.(\d+)\.")
@@ -127,7 +127,7 @@ def _grpo_gradients(learner: Learner, group: Group, update: Update) -> Iterator[
 @torch.enable_grad()
 def _backward(learner: Learner, weights: TokenWeights, rollouts: Sequence[Rollout], *, temperature: float) -> None:
     """Adds the gradient of Σ weight · log-prob to the masters'."""
-    for row in packed(learner.policy, rollouts, learner.settings):
+    for row in packed_rows(learner.policy, rollouts, learner.settings):
         logprobs_N, _ = predict(learner.policy, row).logprobs_and_entropy(row.targets_N, temperature)
         logprobs_N.backward(row.stream((weights[rollout.id] for rollout in row.rollouts), logprobs_N.dtype))  # type: ignore[no-untyped-call]
 

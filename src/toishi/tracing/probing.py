@@ -8,10 +8,9 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from toishi.packing import PackedRow, pack
+from toishi.passes import UpdateSettings, packed_rows, predict
 from toishi.policy.policy import Policy
 from toishi.types import Rollout, RolloutId
-from toishi.update import UpdateSettings, predict
 
 Place = tuple[RolloutId, int]
 """An answer and a position in it."""
@@ -38,32 +37,18 @@ def probe(
 ) -> Probe:
     """One forward pass over the answers, packed as an update packs them. `wanted` names positions with loss."""
     found = Probe()
-    for row in packed(policy, rollouts, settings):
+    for row in packed_rows(policy, rollouts, settings):
         predicted = predict(policy, row)
         logprobs_N, _ = predicted.logprobs_and_entropy(row.targets_N, settings.temperature)
         for number, rollout in enumerate(row.rollouts):
+            found.logprobs[rollout.id] = row.spread(number, logprobs_N)
             mine_n = (row.sequence_N == number).nonzero()[:, 0]
             places = [token for token, trained in enumerate(rollout.completion.loss_mask) if trained]
-            values = [0.0] * rollout.completion.num_tokens
-            for token, value in zip(places, logprobs_N[mine_n].tolist(), strict=True):
-                values[token] = value
-            found.logprobs[rollout.id] = tuple(values)
             for token in (wanted or {}).get(rollout.id, ()):
                 place = places.index(token)
                 logits_V = predicted.logits(mine_n[place : place + 1])[0]
                 found.probs[rollout.id, token] = next_token_probabilities(logits_V, settings.temperature)
     return found
-
-
-def packed(policy: Policy, rollouts: Sequence[Rollout], settings: UpdateSettings) -> list[PackedRow]:
-    """The rows that an update makes of these answers."""
-    return pack(
-        rollouts,
-        shared_prompt=settings.shared_prompt,
-        token_budget=settings.token_budget,
-        mix_groups=policy.mixes_groups,
-        device=policy.device,
-    )
 
 
 def next_token_probabilities(logits_V: Tensor, temperature: float) -> Tensor:
