@@ -13,8 +13,6 @@ from xml.etree import ElementTree
 import pytest
 
 from tests.cli.conftest import run_command
-from tests.explanation.chain.runs import make
-from tests.tiny import save_tiny
 from toishi.counterfactual.grid import MOST_CASES, MOST_LINES, scores_between, whatifs_of
 from toishi.explanation.chain.build import explain_chain
 from toishi.explanation.chain.model import Chain
@@ -25,18 +23,7 @@ from toishi.explanation.page.render_html import html_page
 from toishi.record import Run
 from toishi.record.trace_files import trace_folder
 
-SETTINGS = {"record.trace_when": ["first_step"], "record.trace_influence": True, "optimizer": {"lr": 1e-5, "name": "adamw"}}
 MEGABYTE = 1e6
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("model") / "llama", "llama")
-
-
-@pytest.fixture(scope="module")
-def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return make(tiny, tmp_path_factory.mktemp("run") / "run", **SETTINGS)
 
 
 @pytest.fixture(scope="module")
@@ -139,8 +126,7 @@ def test_the_page_stays_well_formed_and_asks_for_nothing(language: str, run: Run
     assert len(list(root.iter("script"))) == 2
 
 
-def test_steps_with_several_updates_say_why_and_show_the_whole_step(tiny: Path, tmp_path: Path) -> None:
-    twice = make(tiny, tmp_path / "twice", **SETTINGS, **{"train.inner_epochs": 2})
+def test_steps_with_several_updates_say_why_and_show_the_whole_step(twice: Run) -> None:
     for update in (0, 1):
         chain = explain_chain(twice, 1, group=0, update=update)
         asked = whatifs_of(twice, 1, 0, update=update)

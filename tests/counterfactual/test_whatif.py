@@ -17,33 +17,15 @@ from rich.console import Console
 
 import toishi
 from tests.cli.conftest import Ended, run_command
+from tests.counterfactual.conftest import SETTINGS
 from tests.explanation.chain import runs
 from tests.explanation.chain.runs import make
-from tests.tiny import save_tiny
 from toishi.counterfactual.model import AnswerChange, WhatIf
 from toishi.counterfactual.render import render_whatif
 from toishi.counterfactual.words import times
 from toishi.errors import ConfigError, RecordError
 from toishi.record import Run
 from toishi.record.trace_files import trace_folder
-
-SETTINGS = {"record.trace_when": ["first_step"], "record.trace_influence": True, "optimizer": {"lr": 1e-5, "name": "adamw"}}
-
-
-@pytest.fixture(scope="module")
-def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return save_tiny(tmp_path_factory.mktemp("model") / "llama", "llama")
-
-
-@pytest.fixture(scope="module")
-def run(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    return make(tiny, tmp_path_factory.mktemp("run") / "run", **SETTINGS)
-
-
-@pytest.fixture(scope="module")
-def twice(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Run:
-    """Two optimizer updates in a step."""
-    return make(tiny, tmp_path_factory.mktemp("twice") / "run", **SETTINGS, **{"train.inner_epochs": 2})
 
 
 def asked(run: Run, *options: str, width: int = 160) -> Ended:
