@@ -19,7 +19,7 @@ from toishi.ops.random import uniforms
 
 @dataclass(frozen=True)
 class Reference:
-    """An answer, and for each token how far its uniform number was from the nearest end of the token's interval."""
+    """An answer, and for each token how far its uniform numbers were from the nearest ends of its intervals."""
 
     token_ids: tuple[int, ...]
     logprobs: tuple[float, ...]
@@ -31,20 +31,19 @@ class Reference:
 def sampled_one_by_one(module: Any, request: Request, sampling: Sampling, stop_ids: Sequence[int]) -> Reference:
     """The answer that the request must get."""
     ids = list(request.prompt_ids)
-    draws = uniforms(request.key, sampling.max_new_tokens)
+    draws = uniforms(request.key, 2 * sampling.max_new_tokens).reshape(-1, 2).tolist()
     tokens, logprobs, entropies, margins = [], [], [], []
     for draw in draws:
         with torch.no_grad():
             logits = module(input_ids=torch.tensor([ids]), use_cache=False).logits[0, -1].double() / sampling.temperature
         probs = truncated(torch.softmax(logits, -1).tolist(), sampling)
-        ends = list(accumulate(probs))
         if sampling.greedy:
             token = max(range(len(probs)), key=lambda index: probs[index])
             ordered = sorted(probs)
             margins.append(ordered[-1] - ordered[-2])
         else:
-            token = next(index for index, end in enumerate(ends) if end > draw * ends[-1] and probs[index] > 0)
-            margins.append(min(abs(draw - ends[token] + probs[token]), abs(ends[token] - draw)))
+            token, margin = inverted(probs, draw)
+            margins.append(margin)
         tokens.append(token)
         logprobs.append(math.log(probs[token]))
         entropies.append(-sum(p * math.log(p) for p in probs if p > 0))
@@ -52,6 +51,21 @@ def sampled_one_by_one(module: Any, request: Request, sampling: Sampling, stop_i
         if token in stop_ids:
             break
     return Reference(tuple(tokens), tuple(logprobs), tuple(entropies), tuple(margins), tokens[-1] in stop_ids)
+
+
+def inverted(probs: Sequence[float], draw: Sequence[float]) -> tuple[int, float]:
+    """The token whose block of 256 holds the first number and which holds the second inside the block; and how near it was."""
+    blocks = [probs[start : start + 256] for start in range(0, len(probs), 256)]
+    block, block_margin = _place([sum(block) for block in blocks], draw[0])
+    place, margin = _place(blocks[block], draw[1])
+    return 256 * block + place, min(block_margin, margin)
+
+
+def _place(weights: Sequence[float], number: float) -> tuple[int, float]:
+    ends = list(accumulate(weights))
+    place = next(index for index, end in enumerate(ends) if end > number * ends[-1] and weights[index] > 0)
+    begin, end = (ends[place] - weights[place]) / ends[-1], ends[place] / ends[-1]
+    return place, min(number - begin, end - number)
 
 
 def truncated(probs: list[float], sampling: Sampling) -> list[float]:

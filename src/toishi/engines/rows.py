@@ -1,7 +1,7 @@
 """One answer while it grows, and the draw that gives every row of a batch its next token.
 
 Decisions:
-1. Every token's uniform number comes from the request's key and the position alone, so an answer does not depend on what
+1. Every token's two uniform numbers come from the request's key and the position alone, so an answer does not depend on what
    else was in the batch. The draw inverts the cumulative distribution in two levels, without sorting the vocabulary.
 2. Log-softmax is at least fp32 whatever the model computes in. Its exponentials are made once and serve the draw, the log-prob
    and the entropy.
@@ -33,7 +33,7 @@ class Row:
 
     index: int
     prompt_ids: tuple[int, ...]
-    draws: Sequence[float]
+    draws: Sequence[Sequence[float]]
     token_ids: list[int] = field(default_factory=list)
     logprobs: list[float] = field(default_factory=list)
     entropies: list[float] = field(default_factory=list)
@@ -41,7 +41,7 @@ class Row:
 
     @classmethod
     def of(cls, index: int, request: Request, sampling: Sampling) -> Row:
-        return cls(index, request.prompt_ids, uniforms(request.key, sampling.max_new_tokens).tolist())
+        return cls(index, request.prompt_ids, uniforms(request.key, 2 * sampling.max_new_tokens).reshape(-1, 2).tolist())
 
     @property
     def length(self) -> int:
@@ -92,8 +92,8 @@ def advance(rows: Sequence[Row], logits_BV: Tensor, ending: Ending) -> None:
 
     Raises EngineError when the model gave NaN or infinity.
     """
-    draws_B = [row.draws[len(row.token_ids)] for row in rows]
-    for row, token, logprob, entropy in zip(rows, *drawn(logits_BV, draws_B, ending.sampling), strict=True):
+    draws_B2 = [row.draws[len(row.token_ids)] for row in rows]
+    for row, token, logprob, entropy in zip(rows, *drawn(logits_BV, draws_B2, ending.sampling), strict=True):
         row.token_ids.append(int(token))
         row.logprobs.append(logprob)
         row.entropies.append(entropy)
@@ -102,10 +102,12 @@ def advance(rows: Sequence[Row], logits_BV: Tensor, ending: Ending) -> None:
             ending.on_finished(row)
 
 
-def drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> tuple[list[float], list[float], list[float]]:
+def drawn(
+    logits_BV: Tensor, draws_B2: Sequence[Sequence[float]], sampling: Sampling
+) -> tuple[list[float], list[float], list[float]]:
     """Token, log-prob and entropy (nats) of every row, from the distribution that it is drawn from.
 
-    >>> tokens, logprobs, entropies = drawn(torch.tensor([[0.5, 0.5]]).log(), [0.6], Sampling(max_new_tokens=1))
+    >>> tokens, logprobs, entropies = drawn(torch.tensor([[0.5, 0.5]]).log(), [(0.5, 0.6)], Sampling(max_new_tokens=1))
     >>> int(tokens[0]), round(logprobs[0], 4), round(entropies[0], 4)
     (1, -0.6931, 0.6931)
     """
@@ -113,7 +115,7 @@ def drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> tu
         logits_BV = logits_BV.cpu()  # MPS has no float64, which the cumulative sums need
     few = max(1, _CACHED_NUMBERS // logits_BV.shape[1]) if logits_BV.device.type == "cpu" else len(logits_BV)
     parts = [
-        _drawn(logits_BV[start : start + few], draws_B[start : start + few], sampling)
+        _drawn(logits_BV[start : start + few], draws_B2[start : start + few], sampling)
         for start in range(0, len(logits_BV), few)
     ]
     values = torch.cat(parts, dim=1).tolist()
@@ -125,7 +127,7 @@ def drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> tu
     return values[0], values[1], values[2]
 
 
-def _drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> Tensor:
+def _drawn(logits_BV: Tensor, draws_B2: Sequence[Sequence[float]], sampling: Sampling) -> Tensor:
     """Token, log-prob, entropy and log of the sum of all exponentials of the shifted logits (4, B), in float64."""
     shifted_BV = logits_BV.to(torch.promote_types(logits_BV.dtype, torch.float32), copy=True)
     if sampling.temperature != 1:
@@ -137,7 +139,7 @@ def _drawn(logits_BV: Tensor, draws_B: Sequence[float], sampling: Sampling) -> T
     probs_BV = shifted_BV.softmax(dim=-1)
     # The likeliest token is at 0 now, so its probability is 1 over the sum of all exponentials.
     log_total_B = -probs_BV.amax(dim=-1).log()
-    chosen_B = shifted_BV.argmax(dim=-1) if sampling.greedy else choose(probs_BV, draws_B)
+    chosen_B = shifted_BV.argmax(dim=-1) if sampling.greedy else choose(probs_BV, draws_B2)
     logprobs_B = shifted_BV.gather(1, chosen_B[:, None])[:, 0] - log_total_B
     entropies_B = log_total_B - _mean(probs_BV, shifted_BV)
     return torch.stack([column.double() for column in (chosen_B, logprobs_B, entropies_B, log_total_B)])

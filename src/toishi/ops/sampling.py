@@ -2,7 +2,10 @@
 
 Decisions:
 1. The vocabulary is never sorted: a draw goes through sums of blocks, top-p looks at the few likeliest tokens first.
-2. A truncation is a threshold, so tokens that are as likely as the last kept one stay too. What is kept then depends on the
+2. A draw has a random number for its block and one for the token inside it. A boundary between two tokens is a sum of
+   probabilities, so rounding moves it, and with it the answer of whoever computed in another order. One number meets any of V
+   boundaries, two meet V / 256 and 256: answers of one batch and of another part a hundred times less often.
+3. A truncation is a threshold, so tokens that are as likely as the last kept one stay too. What is kept then depends on the
    row alone, not on the order in which a kernel happens to put equal numbers (in bf16 there are many).
 """
 
@@ -17,31 +20,34 @@ _BLOCK = 256
 _FEW = 64
 
 
-def choose(weights_BV: Tensor, draws_B: Sequence[float]) -> Tensor:
-    """One token id per row: the first whose cumulative share of the row's weights exceeds the row's uniform number.
+def choose(weights_BV: Tensor, draws_B2: Sequence[Sequence[float]]) -> Tensor:
+    """One token id per row, from two uniform numbers: the first block of 256 tokens whose cumulative share of the row's weights
+    exceeds the one, and in it the first token whose cumulative share of the block's weights exceeds the other.
 
-    Weights need not sum to 1. Two levels, block sums first and then inside one block, so no sort and no pass of prefix sums
-    over the vocabulary. Block sums are added up in float64: with float32 the last tokens of a large vocabulary would be lost
-    to rounding.
+    Weights need not sum to 1. No sort, and no pass of prefix sums over the vocabulary. Sums are added up in float64: with
+    float32 the last tokens of a large vocabulary would be lost to rounding.
 
-    >>> choose(torch.tensor([[2.0, 5.0, 3.0], [2.0, 5.0, 3.0]]), [0.1, 0.69]).tolist()
+    >>> choose(torch.tensor([[2.0, 5.0, 3.0], [2.0, 5.0, 3.0]]), [(0.5, 0.1), (0.5, 0.69)]).tolist()
     [0, 1]
     """
     rows, vocabulary = weights_BV.shape
     blocks = -(-vocabulary // _BLOCK)
     if vocabulary % _BLOCK:
         weights_BV = torch.nn.functional.pad(weights_BV, (0, blocks * _BLOCK - vocabulary))
+    draws_B2 = torch.tensor(draws_B2, dtype=torch.float64, device=weights_BV.device)
     blocks_BKW = weights_BV.view(rows, blocks, _BLOCK)
-    ends_BK = blocks_BKW.sum(dim=-1).cumsum(dim=-1, dtype=torch.float64)
-    target_B1 = torch.tensor(draws_B, dtype=torch.float64, device=weights_BV.device)[:, None] * ends_BK[:, -1:]
-    block_B1 = torch.searchsorted(ends_BK, target_B1, right=True).clamp_max_(blocks - 1)
-    before_B1 = torch.where(block_B1 > 0, ends_BK.gather(1, (block_B1 - 1).clamp_min_(0)), 0.0)
-    inside_BW = blocks_BKW[torch.arange(rows, device=weights_BV.device), block_B1[:, 0]]
-    cumulative_BW = inside_BW.cumsum(dim=-1, dtype=torch.float64).add_(before_B1)
-    offset_B = torch.searchsorted(cumulative_BW, target_B1, right=True)[:, 0]
-    last_B = _BLOCK - 1 - inside_BW.flip(-1).gt(0).to(torch.int8).argmax(dim=-1)
+    block_B = _first_beyond(blocks_BKW.sum(dim=-1), draws_B2[:, :1])
+    inside_BW = blocks_BKW[torch.arange(rows, device=weights_BV.device), block_B]
     # A row of NaN has no token; its number must still be one, for whoever finds out.
-    return (block_B1[:, 0] * _BLOCK + torch.minimum(offset_B, last_B)).clamp_max_(vocabulary - 1)
+    return (block_B * _BLOCK + _first_beyond(inside_BW, draws_B2[:, 1:])).clamp_max_(vocabulary - 1)
+
+
+def _first_beyond(weights_BN: Tensor, draws_B1: Tensor) -> Tensor:
+    """The first place whose cumulative share of the row's weights exceeds the number; never one behind the last positive."""
+    ends_BN = weights_BN.cumsum(dim=-1, dtype=torch.float64)
+    place_B = torch.searchsorted(ends_BN, draws_B1 * ends_BN[:, -1:], right=True)[:, 0]
+    last_B = weights_BN.shape[-1] - 1 - weights_BN.flip(-1).gt(0).to(torch.int8).argmax(dim=-1)
+    return torch.minimum(place_B, last_B)
 
 
 def filtered(logprobs_BV: Tensor, *, top_p: float = 1.0, top_k: int = 0, min_p: float = 0.0) -> Tensor:
