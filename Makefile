@@ -17,12 +17,15 @@ PIP := $(BIN)/python -m pip install -q --disable-pip-version-check -c constraint
 TORCH := torch==2.13.0
 # Threads that wait for work sleep instead of spinning, so several processes on one machine do not slow each other down.
 QUIET_THREADS := OMP_WAIT_POLICY=PASSIVE GOMP_SPINCOUNT=0
-# Two tests at a time; those of one file stay together, so that they share their models.
+# Two tests at a time, of one thread each; those of one file stay together, so that they share their models.
 SIDE_BY_SIDE := -n 2 --dist loadfile
+ONE_THREAD := OMP_NUM_THREADS=1
 FULLY_COVERED := src/toishi/ops/*,src/toishi/algorithms/*,src/toishi/packing.py,src/toishi/scoring/*
+# Only these are watched where only they are reported: watching everything makes the tests a good deal slower.
+WATCHED := $(addprefix --cov=toishi.,ops algorithms packing scoring)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo setup test test-all lint docs bench mutations clean
+.PHONY: help demo setup test suite test-all lint docs bench mutations clean
 .DELETE_ON_ERROR:
 
 help:
@@ -33,8 +36,12 @@ demo: $(VENV)/.runtime
 
 setup: $(VENV)/.dev
 
-test: lint
-	$(QUIET_THREADS) $(BIN)/python -m pytest $(SIDE_BY_SIDE) --cov --cov-report= $(ARGS)
+# Types are checked while the tests run; whichever fails, the other is heard to its end.
+test: $(VENV)/.dev
+	$(MAKE) --no-print-directory --keep-going --jobs=2 lint suite
+
+suite: $(VENV)/.dev
+	$(QUIET_THREADS) $(ONE_THREAD) $(BIN)/python -m pytest $(SIDE_BY_SIDE) $(WATCHED) --cov-report= $(ARGS)
 	$(BIN)/python -m coverage report --include="$(FULLY_COVERED)" --show-missing --skip-covered --fail-under=100
 
 test-all: lint
