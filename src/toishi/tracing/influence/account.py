@@ -28,12 +28,13 @@ from toishi.record.trace import UpdateTotals
 from toishi.session import Learner
 from toishi.tracing.influence.batches import make_batches
 from toishi.tracing.influence.by_reward import reward_parts, shares_by_reward
-from toishi.tracing.influence.contract import Step, Sums, Weight, contract
+from toishi.tracing.influence.contract import Step, Sums, contract
 from toishi.tracing.influence.coordinates import SEED, Coordinates
 from toishi.tracing.influence.factors import NotApartError
 from toishi.tracing.influence.layers import Uses, backward_by_layer
 from toishi.tracing.influence.rows import Rows, Source, make_rows
 from toishi.tracing.influence.tokens import token_slopes
+from toishi.tracing.influence.weights import Weight
 from toishi.tracing.influence.whole import optimizer_numbers, refusal
 from toishi.tracing.watched import Watched
 from toishi.types import Group, RolloutId
