@@ -123,9 +123,17 @@ def judge(found: list[Case]) -> dict[str, float]:
     }
 
 
+def table(found: list[Case]) -> str:
+    """The same numbers for each kind of run, and for all."""
+    rows = {name: judge([case for case in found if case.name == name]) for name in RUNS} | {"all": judge(found)}
+    lines = [f"{'':18}" + "".join(f"{name:>14}" for name in rows)]
+    lines += [f"{what:18}" + "".join(f"{row[what]:14.4g}" for row in rows.values()) for what in rows["all"]]
+    return "\n" + "\n".join(lines)
+
+
 def test_forecasts_hold_what_they_say(everything: list[Case]) -> None:
     found = judge(everything)
-    print(found)
+    print(table(everything))
     assert found["changes"] == len(RUNS) * CHANGES
     assert found["with numbers"] >= 0.9 * found["changes"], found
     assert found["inside"] >= 0.95, found

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import weakref
+from dataclasses import replace
 
 import pytest
 import torch
@@ -140,3 +141,26 @@ def test_a_gradient_is_added_some_rows_at_a_time_with_the_same_bits(monkeypatch:
     total, more = torch.tensor(1.0), torch.tensor(2.0, dtype=torch.bfloat16)
     policy_module._add(total, more)
     assert total.item() == 3.0
+
+
+@pytest.mark.parametrize("head", ["fast", "plain"])
+def test_threads_do_not_race_for_the_gradient_of_a_shared_position(head: str) -> None:
+    """All kept positions are one: the order in which their gradients are added shows in the bits."""
+    made, threads = policy(), torch.get_num_threads()
+    if head == "plain":
+        made.head = replace(made.head, fast=None)
+    ids_L, keep_N = torch.tensor([5, 6, 7]), torch.full((4096,), 2)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        pushes_NV = torch.randn(4096, 8)
+    found = []
+    torch.set_num_threads(2)
+    try:
+        for _ in range(8):
+            made.zero_grad()
+            logits_NV = made.predict(ids_L, torch.arange(3), keep_N).logits(torch.arange(4096))
+            logits_NV[:, :8].backward(pushes_NV)
+            found.append([master.grad.clone() for master in made.masters.values() if master.grad is not None])
+    finally:
+        torch.set_num_threads(threads)
+    assert all(torch.equal(one, other) for each in found for one, other in zip(found[0], each, strict=True))

@@ -23,7 +23,7 @@ from toishi.policy.capabilities import FULL_ATTENTION_TYPES
 from toishi.policy.policy import Policy
 from toishi.record.influence import Arrays, Influence
 from toishi.session import Learner
-from toishi.tracing.influence import account
+from toishi.tracing.influence import account, batches
 from toishi.tracing.influence.account import Scene, measure
 from toishi.tracing.influence.batches import make_batches
 from toishi.tracing.influence.layers import Uses, backward_by_layer
@@ -207,6 +207,26 @@ def test_texts_run_side_by_side_where_they_can_be_told_apart(
     assert sizes == ([[num_rows]] if together else [[num_rows], [1] * num_rows])
 
 
+@pytest.mark.parametrize(("family", "lora"), [("llama", False), ("qwen2", False), ("gemma", False), ("llama", True)])
+def test_what_texts_begin_with_is_computed_once(family: str, lora: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    shared: list[list[int]] = []
+
+    def watched(*args: Any, **named: Any) -> Any:
+        found = make_batches(*args, **named)
+        shared.append([batch.beginning.shared for batch in found])
+        return found
+
+    monkeypatch.setattr(account, "make_batches", watched)
+    monkeypatch.setattr(batches, "_ENOUGH_TOKENS", 1)  # each prompt has a batch of its own
+    with InFloat64():
+        done = explained("sgd", family=family, lora=lora)
+        whole = done.gradients()
+    assert shared == [[4, 2, 0]]  # prompts of 4 and 2 tokens, and a single text
+    rows = [text.row for text in done.texts]
+    found = torch.from_numpy(done.arrays["products"])[rows][:, rows]
+    torch.testing.assert_close(found, whole @ whole.T, rtol=1e-9, atol=1e-9)
+
+
 @pytest.mark.parametrize("family", ["llama", "gpt2", "gemma"])
 def test_texts_side_by_side_in_small_batches_give_what_one_batch_gives(family: str) -> None:
     policy = Policy(tiny_model(family, dtype=torch.float64), compute_dtype=torch.float64)
@@ -232,10 +252,10 @@ def test_texts_side_by_side_in_small_batches_give_what_one_batch_gives(family: s
                 made[row : row + len(whole)] += whole.reshape(len(whole), -1, weight.shape[-1])
             sums += len(names) * made.abs().sum((1, 2))
 
-        batches = make_batches(rows, budget, torch.device("cpu"), side_by_side=side_by_side)
-        backward_by_layer(policy.module, batches, finished)
+        made_batches = make_batches(rows, budget, torch.device("cpu"), side_by_side=side_by_side)
+        backward_by_layer(policy.module, made_batches, finished)
         assert sorted(names) == sorted(policy.masters)
-        found.append((len(batches), sums))
+        found.append((len(made_batches), sums))
     assert [count for count, _ in found] == [1, 3, 6]  # fed tokens: 3 4 4, 5 5, 6
     for _, sums in found[1:]:
         torch.testing.assert_close(sums, found[0][1], rtol=1e-6, atol=0)

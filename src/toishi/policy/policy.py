@@ -143,20 +143,23 @@ class Policy:
     def predict(self, input_ids_L: Tensor, position_ids_L: Tensor, keep_N: Tensor, layout: Layout | None = None) -> Predictions:
         """What the model predicts at the positions `keep_N` of one packed row; `layout` None is plain causal attention.
 
-        Only the kept positions reach the vocabulary head, which is larger than the rest of a small model.
+        Only the kept positions reach the vocabulary head, which is larger than the rest of a small model. Siblings keep the
+        last position of a shared prompt: its gradient is added up in their order (`index_select`), where plain indexing lets
+        threads race, and no two passes end in the same bits.
         """
         if self.head.score is not None:
             output = self._run(self.module.base_model, input_ids_L, position_ids_L, layout)
-            score_N1 = self.head.score(output.last_hidden_state[0, keep_N])
+            score_N1 = self.head.score(output.last_hidden_state[0].index_select(0, keep_N))
             return FromScores(score_N=score_N1[:, 0].to(torch.promote_types(score_N1.dtype, torch.float32)))
         fast = self.head.fast
         if fast is None:
             with _last_hidden_of(self.head.base) as found:
-                logits_NV = self.logits(input_ids_L, position_ids_L, keep_N, layout)
-            return FromLogits(logits_NV=logits_NV, hidden_ND=found[-1][0, keep_N] if found else None)
+                once_U, place_N = torch.unique(keep_N, return_inverse=True)
+                logits_NV = self.logits(input_ids_L, position_ids_L, once_U, layout).index_select(0, place_N)
+            return FromLogits(logits_NV=logits_NV, hidden_ND=found[-1][0].index_select(0, keep_N) if found else None)
         output = self._run(fast.base, input_ids_L, position_ids_L, layout)
         head = replace(fast.head, take=self._taking(fast.linear.weight))
-        return FromHidden(hidden_ND=output.last_hidden_state[0, keep_N], head=head)
+        return FromHidden(hidden_ND=output.last_hidden_state[0].index_select(0, keep_N), head=head)
 
     def logits(self, input_ids_L: Tensor, position_ids_L: Tensor, keep_N: Tensor, layout: Layout | None = None) -> Tensor:
         """The module's own logits (N, V) at the same positions: the plain way, correct for every model."""

@@ -4,6 +4,7 @@ rows.py         whose gradients: texts, the weights and advantages they were lea
 batches.py      texts of similar length side by side
 factors.py      a weight's gradient kept as its two factors (inputs and output gradients) instead of as a matrix, text by text
 layers.py       the pass: forward once, then backward layer by layer, each layer's activations made again and dropped
+weights.py      a weight around the optimizer's step, and what the optimizer did to it
 contract.py     one matrix at a time: products, real change, optimizer's history, sampled coordinates
 coordinates.py  the sample of coordinates
 tokens.py       on request: which tokens of an answer carried its push

@@ -28,12 +28,13 @@ from toishi.record.trace import UpdateTotals
 from toishi.session import Learner
 from toishi.tracing.influence.batches import make_batches
 from toishi.tracing.influence.by_reward import reward_parts, shares_by_reward
-from toishi.tracing.influence.contract import Step, Sums, Weight, contract
+from toishi.tracing.influence.contract import Step, Sums, contract
 from toishi.tracing.influence.coordinates import SEED, Coordinates
 from toishi.tracing.influence.factors import NotApartError
 from toishi.tracing.influence.layers import Uses, backward_by_layer
 from toishi.tracing.influence.rows import Rows, Source, make_rows
 from toishi.tracing.influence.tokens import token_slopes
+from toishi.tracing.influence.weights import Weight
 from toishi.tracing.influence.whole import optimizer_numbers, refusal
 from toishi.tracing.watched import Watched
 from toishi.types import Group, RolloutId
@@ -246,9 +247,10 @@ class _Account:
         measured = [math.nan] * self.rows.num_rows
         for text in texts:
             measured[text.row] = text.measured
-        gradients_RI = sums.gradients_RI[keep].double()
+        drawn = self.coordinates.as_drawn
+        gradients_RI = drawn(sums.gradients_RI[keep]).double()
         scales_R = gradients_RI.abs().amax(1).clamp_min(1e-300) if gradients_RI.numel() else torch.ones(len(keep)).double()
-        fixed_I = torch.zeros_like(sums.mean_I) if fixed is None else sums.gradients_RI[fixed]
+        fixed_I = torch.zeros_like(sums.mean_I) if fixed is None else drawn(sums.gradients_RI[fixed])
         fix_fix = 0.0 if fixed is None else float(fix_R[fixed])
         tensors = {
             "products": sums.products_RR[keep][:, keep],
@@ -263,7 +265,7 @@ class _Account:
             "gradients": (gradients_RI / scales_R[:, None]).half(),
             "scales": scales_R,
             "fixed_gradient": fixed_I.float(),
-            "mean": sums.mean_I.float(),
-            "square": sums.square_I.float(),
+            "mean": drawn(sums.mean_I).float(),
+            "square": drawn(sums.square_I).float(),
         }
         return {name: value.contiguous().numpy() for name, value in tensors.items()}

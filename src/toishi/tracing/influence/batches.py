@@ -1,10 +1,11 @@
 """Texts side by side: passes of similar length run through the model together.
 
 Decisions:
-1. Padding stands at the ends, where a causal model shows it to nobody. So no mask is needed, and nothing is known of an
+1. A batch has one prompt if it can: what all its texts begin with is the same to a causal model, and is computed once.
+2. Padding stands at the ends, where a causal model shows it to nobody. So no mask is needed, and nothing is known of an
    architecture but that it is causal and that the texts are the first dimension of what its parts hand on.
-2. Passes of one row are added up anyway and need not be told apart; those of other rows have to be.
-3. The head sees the predicted positions alone, a few texts at a time: logits are its largest tensors.
+3. Passes of one row are added up anyway and need not be told apart; those of other rows have to be.
+4. The head sees the predicted positions alone, a few texts at a time: logits are its largest tensors.
 """
 
 from __future__ import annotations
@@ -16,10 +17,13 @@ import torch
 from torch import Tensor
 
 from toishi.ops.logprobs import logprobs_and_entropy, token_logprobs
+from toishi.tracing.influence.factors import Beginning
 from toishi.tracing.influence.rows import Pass, Rows
 
 _LONGER, _FEW_TOKENS = 1.25, 16
 """A batch's longest text is at most this much longer than its shortest, or this many tokens."""
+_ENOUGH_TOKENS = 256
+"""A batch with fewer takes in texts of other prompts."""
 _HEAD_TOKENS = 128
 
 
@@ -34,6 +38,7 @@ class Batch:
     first_row: int
     apart: bool
     input_ids_BT: Tensor
+    beginning: Beginning
 
     @property
     def texts(self) -> int:
@@ -97,9 +102,11 @@ def make_batches(rows: Rows, token_budget: int, device: torch.device, *, side_by
 
 def _filled(passes: Sequence[Pass], token_budget: int, side_by_side: bool) -> Iterator[list[Pass]]:
     some: list[Pass] = []
-    for one in sorted(passes, key=lambda one: (len(one.input_ids), one.row)):
-        length = len(one.input_ids)
-        if some and not (side_by_side and _fits(len(some[0].input_ids), length) and (len(some) + 1) * length <= token_budget):
+    for one in passes:
+        lengths = [len(each.input_ids) for each in (*some, one)]
+        ends = some and one.prompt_ids != some[-1].prompt_ids and sum(lengths[:-1]) >= _ENOUGH_TOKENS
+        fits = _fits(min(lengths), max(lengths)) and len(lengths) * max(lengths) <= token_budget
+        if some and (ends or not fits or not side_by_side):
             yield some
             some = []
         some.append(one)
@@ -113,11 +120,28 @@ def _fits(shortest: int, longest: int) -> bool:
 
 def _batch(passes: Sequence[Pass], apart: bool, device: torch.device) -> Batch:
     rows = [one.row for one in passes]
-    assert not apart or rows == list(range(rows[0], rows[0] + len(rows))), "rows follow the lengths of their texts"
+    assert not apart or rows == list(range(rows[0], rows[0] + len(rows))), "rows stand as their texts run"
     longest = max(len(one.input_ids) for one in passes)
     # Padding repeats a text's last token: transformers warns of rows that end in its own padding token.
     filled = [[*one.input_ids, *one.input_ids[-1:] * (longest - len(one.input_ids))] for one in passes]
-    return Batch(passes=tuple(passes), first_row=rows[0], apart=apart, input_ids_BT=torch.tensor(filled, device=device))
+    return Batch(
+        passes=tuple(passes),
+        first_row=rows[0],
+        apart=apart,
+        input_ids_BT=torch.tensor(filled, device=device),
+        beginning=Beginning(len(passes), longest, _shared(filled)),
+    )
+
+
+def _shared(texts: Sequence[Sequence[int]]) -> int:
+    """How many tokens all of several texts begin with.
+
+    >>> _shared([[5, 6, 7], [5, 6, 8]]), _shared([[5, 6]])
+    (2, 0)
+    """
+    if len(texts) == 1:
+        return 0
+    return next((place for place, ids in enumerate(zip(*texts, strict=True)) if len(set(ids)) > 1), len(texts[0]))
 
 
 def _predicted(passes: Sequence[Pass], first: int, device: torch.device) -> Predicted:

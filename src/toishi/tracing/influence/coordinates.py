@@ -42,13 +42,22 @@ class Coordinates:
         ordered, order = torch.sort(drawn, stable=True)
         return cls(drawn, complete, offsets, total, ordered, order)
 
-    def inside(self, name: str, first: int, count: int) -> tuple[Tensor, Tensor]:
-        """(places in the sample, positions from `first` on) of the sampled elements first ... first + count - 1 of a weight.
+    def inside(self, name: str, size: int, each: int) -> list[tuple[slice, Tensor]]:
+        """Of a weight's sampled elements, for pieces of `each` elements: (places among all sampled ones as they stand in the
+        weights, positions in the piece).
 
-        >>> found = Coordinates.draw({"a": torch.zeros(3), "b": torch.zeros(4)})
-        >>> [each.tolist() for each in found.inside("b", 1, 2)]
-        [[4, 5], [0, 1]]
+        >>> found = Coordinates.draw({"a": torch.zeros(3), "b": torch.zeros(4)}).inside("b", 4, 3)
+        >>> [(places.start, places.stop, positions.tolist()) for places, positions in found]
+        [(3, 6, [0, 1, 2]), (6, 7, [0])]
         """
-        start = self.offsets[name] + first
-        low, high = torch.searchsorted(self._sorted, torch.tensor([start, start + count])).tolist()
-        return self._order[low:high], self._sorted[low:high] - start
+        offset = self.offsets[name]
+        starts = [*range(offset, offset + size, each), offset + size]
+        borders = torch.searchsorted(self._sorted, torch.tensor(starts)).tolist()
+        return [
+            (slice(low, high), self._sorted[low:high] - start)
+            for start, low, high in zip(starts, borders, borders[1:], strict=False)
+        ]
+
+    def as_drawn(self, values_xI: Tensor) -> Tensor:
+        """Values of the sampled elements as they stand in the weights, in the order of drawing."""
+        return torch.empty_like(values_xI).index_copy_(-1, self._order.to(values_xI.device), values_xI)

@@ -66,21 +66,60 @@ _WIDE, _PIECE = 8192, 1024
 _EMBEDDING_OPTIONS = ("padding_idx", "max_norm", "norm_type", "scale_grad_by_freq", "sparse")
 
 
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """The `shared` tokens that all texts of a batch (texts, length) begin with. There a causal model sees the same in each: a
+    linear map computes them once; gradients differ."""
+
+    texts: int
+    length: int
+    shared: int
+
+    def linear(self, x: Tensor, weight: Tensor) -> Tensor:
+        """x Wᵀ
+
+        >>> x_BTD = torch.tensor([[[1.0], [2.0]], [[1.0], [3.0]]])
+        >>> Beginning(texts=2, length=2, shared=1).linear(x_BTD, torch.tensor([[10.0]])).flatten().tolist()
+        [10.0, 20.0, 10.0, 30.0]
+        """
+        if not self.shared or x.dim() != 3 or x.shape[:2] != (self.texts, self.length):
+            return F.linear(x, weight)
+        begin, rest = F.linear(x[:1, : self.shared], weight), F.linear(x[:, self.shared :], weight)
+        return torch.cat([begin.expand(self.texts, -1, -1), rest], 1)
+
+
+NOTHING_SHARED = Beginning(0, 0, 0)
+
+
+class SharesBeginning(TorchFunctionMode):
+    """Inside, linear maps compute once what all texts begin with. For forward passes alone."""
+
+    def __init__(self, beginning: Beginning) -> None:
+        super().__init__()
+        self.beginning = beginning
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is not F.linear or kwargs:
+            return func(*args, **(kwargs or {}))
+        y = self.beginning.linear(args[0], args[1])
+        return y if len(args) < 3 or args[2] is None else y + args[2]
+
+
 class _Linear(torch.autograd.Function):
     """y = x Wᵀ + b; backward leaves its factors behind and makes no weight gradient."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, anchor: Tensor, leaves: Keep) -> Tensor:
+    def forward(ctx: Any, x: Tensor, weight: Tensor, anchor: Tensor, leaves: Keep, beginning: Beginning) -> Tensor:
         ctx.save_for_backward(x, weight)
         ctx.leaves = leaves
-        return F.linear(x, weight)
+        return beginning.linear(x, weight)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> Any:
         x, weight = ctx.saved_tensors
         (gradient,) = gradients
         ctx.leaves(gradient, x)
-        return backward_through(gradient, weight) if ctx.needs_input_grad[0] else None, None, None, None
+        return backward_through(gradient, weight) if ctx.needs_input_grad[0] else None, None, None, None, None
 
 
 class _Embedding(torch.autograd.Function):
@@ -107,13 +146,14 @@ class CatchFactors(TorchFunctionMode):
 
     anchor  a number that asks for a gradient and is asked for: autograd runs only what leads to something asked for
     texts   how many texts stand side by side. Vectors are then (texts, 1, size): one for each text
+    beginning  what all texts begin with
 
     Raises NotApartError for a call whose input is not led by the texts.
     """
 
-    def __init__(self, trained: Mapping[int, Tensor], anchor: Tensor, texts: int, leaves: Leaves) -> None:
+    def __init__(self, trained: Mapping[int, Tensor], anchor: Tensor, texts: int, leaves: Leaves, beginning: Beginning) -> None:
         super().__init__()
-        self.trained, self.anchor, self.texts, self.leaves = trained, anchor, texts, leaves
+        self.trained, self.anchor, self.texts, self.leaves, self.beginning = trained, anchor, texts, leaves, beginning
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
@@ -137,7 +177,7 @@ class CatchFactors(TorchFunctionMode):
         trained = id(weight) in self.trained
         if trained:
             y = self._caught(self._led(x, 3), weight, self._keep(weight))
-        elif weight.shape[0] > _WIDE and not weight.requires_grad:
+        elif not weight.requires_grad:
             y = self._caught(x, weight, _forget)
         else:
             y = F.linear(x, weight)
@@ -150,7 +190,7 @@ class CatchFactors(TorchFunctionMode):
         return _Embedding.apply(*given)  # type: ignore[no-untyped-call, no-any-return]
 
     def _caught(self, x: Tensor, weight: Tensor, keep: Keep) -> Tensor:
-        return _Linear.apply(x, weight.detach(), self.anchor, keep)  # type: ignore[no-untyped-call, no-any-return]
+        return _Linear.apply(x, weight.detach(), self.anchor, keep, self.beginning)  # type: ignore[no-untyped-call, no-any-return]
 
     def _is(self, args: Any, place: int) -> bool:
         return len(args) > place and id(args[place]) in self.trained

@@ -23,7 +23,7 @@ from torch import Tensor, nn
 
 from toishi.policy.fused import plain
 from toishi.tracing.influence.batches import Batch, Predicted
-from toishi.tracing.influence.factors import CatchFactors, Factors, NotApartError
+from toishi.tracing.influence.factors import NOTHING_SHARED, CatchFactors, Factors, NotApartError, SharesBeginning
 
 
 @dataclass
@@ -123,7 +123,7 @@ class _Backward:
 
                 return forward
 
-            with self._with_blocks(watched):
+            with self._with_blocks(watched), SharesBeginning(batch.beginning):
                 self._run_until(batch.input_ids_BT)
         return calls, outputs
 
@@ -203,7 +203,9 @@ class _Backward:
         def keep(weight: Tensor, factors: Factors) -> None:
             self.uses.setdefault(self.names[id(weight)], Uses()).factors.append((row, factors))
 
-        catching = CatchFactors({id(weight): weight for weight in self.trained.values()}, self.anchor, texts, keep)
+        trained = {id(weight): weight for weight in self.trained.values()}
+        beginning = batch.beginning if place >= 0 else NOTHING_SHARED
+        catching = CatchFactors(trained, self.anchor, texts, keep, beginning)
         with told_apart(homes, {name: self.trained[name] for name in names}, texts) as copies, catching:
             value = run()
             if not value.requires_grad:

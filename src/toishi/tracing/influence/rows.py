@@ -41,9 +41,13 @@ class Pass:
     temperature: float
 
     @property
+    def prompt_ids(self) -> tuple[int, ...]:
+        return self.rollout.prompt.token_ids
+
+    @property
     def input_ids(self) -> tuple[int, ...]:
         """What is fed: the last token predicts nothing."""
-        return (*self.rollout.prompt.token_ids, *self.rollout.completion.token_ids[:-1])
+        return (*self.prompt_ids, *self.rollout.completion.token_ids[:-1])
 
     @property
     def places(self) -> list[int]:
@@ -93,8 +97,9 @@ def make_rows(
     learned = {rollout.id: _profile(rollout, unit[rollout.id]) for rollout in able if rollout.id in unit}
     wanted = {_key(rollout, _ones(rollout)): rollout for rollout in able}
     wanted |= {_key(rollout, learned[rollout.id][2]): rollout for rollout in able if rollout.id in learned}
-    # Rows follow the lengths of what is run, so that texts which run side by side are neighbours.
-    row_of = {key: row for row, key in enumerate(sorted(wanted, key=lambda key: len(key[0]) + len(key[1])))}
+    # Rows stand prompt by prompt and follow the lengths of their texts, so that those which run side by side are neighbours.
+    prompts = list(dict.fromkeys(key[0] for key in wanted))
+    row_of = {key: row for row, key in enumerate(sorted(wanted, key=lambda key: (prompts.index(key[0]), len(key[1]))))}
     passes = [_pass(wanted[key], row, key[2], 0.0, settings) for key, row in row_of.items()]
     texts = {rollout.id: row_of[_key(rollout, _ones(rollout))] for rollout in able}
     sources = {
@@ -107,7 +112,8 @@ def make_rows(
     if settings.algorithm.moves_without_advantage:
         fixed = len(passes)
         slope = settings.algorithm.entropy_coef / max(1, sum(sum(r.completion.loss_mask) for r in able if r.id in unit))
-        passes += [_pass(r, fixed, fix[r.id], slope, settings) for r in able if r.id in unit]
+        learned_from = sorted((r for r in able if r.id in unit), key=lambda r: row_of[_key(r, _ones(r))])
+        passes += [_pass(r, fixed, fix[r.id], slope, settings) for r in learned_from]
     return Rows(passes=tuple(passes), num_rows=len(row_of) + (fixed is not None), texts=texts, sources=sources, fixed=fixed)
 
 
