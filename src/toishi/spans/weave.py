@@ -24,7 +24,12 @@ class WeaveTracer:
 
         self._client = weave.init(
             os.environ.get("WEAVE_PROJECT", "toishi"),
-            settings={"print_call_link": False, "implicitly_patch_integrations": False, "capture_code": False},
+            settings={
+                "print_call_link": False,
+                "implicitly_patch_integrations": False,
+                "capture_code": False,
+                "log_level": "WARNING",
+            },
         )
         self._op = weave.op(answer)
         self._whole = self._client.create_call(f"toishi_{name}", dict(facts), use_stack=False)
