@@ -49,7 +49,7 @@ def test_the_record_has_every_answer_and_no_interval_of_two_prompts() -> None:
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory) -> list[tuple[str, Source]]:
     folder = tmp_path_factory.mktemp("models")
-    saved = {family: save_tiny(folder / family, family) for family in ("llama", "qwen2")}  # type: ignore[arg-type]
+    saved = {family: save_tiny(folder / family, family) for family in ("llama", "qwen2")}
     return [(name, Source.find(str(path))) for name, path in saved.items()]
 
 
