@@ -1,9 +1,9 @@
 """The length tutorial on the bundled model: both recipes reach for their targets, and their trackers hold the record.
 
-Thresholds, stated before the runs, on held-out prompts: each model's mean length, sampled as in training, has moved by more than
-half of the way from the base model's to its target; the 95% intervals of short, base and long do not overlap; at most 5% of a
-trained model's sampled answers are cut; greedy, the intervals of short and long do not overlap; a training takes at most 15 minutes
-on two cores that do nothing else (held here by CPU seconds / 2).
+Thresholds, stated before the runs, on held-out prompts: each model's mean length, sampled as in training, has moved by more
+than half of the way from the base model's to its target; the 95% intervals of short, base and long do not overlap; at most 5%
+of a trained model's sampled answers are cut; greedy, the intervals of short and long do not overlap; a training takes at most
+15 minutes on two cores that do nothing else (held here by CPU seconds / 2).
 
 Half an hour on two cores; `make test-all` runs it.
 """
