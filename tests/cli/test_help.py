@@ -24,6 +24,7 @@ COMMANDS = {
         "fetch",
         "evaluate",
         "sample",
+        "compare",
         "replay",
         "verify",
         "whatif",

@@ -12,7 +12,8 @@ from toishi.errors import ConfigError
 from toishi.preflight import preflight
 from toishi.recipes import load_recipe, recipe_description, recipe_names, recipe_path
 
-RUNNABLE = sorted(set(recipe_names()) - {"own_data", "rlaif-rubric"})  # these need a file and a server
+NEEDY = {"own_data", "rlaif-rubric", "length-long-tldr", "length-short-tldr"}  # a file, a server, the hub
+RUNNABLE = sorted(set(recipe_names()) - NEEDY)
 
 
 def test_the_recipes_are_there() -> None:
@@ -53,6 +54,17 @@ def test_the_demo_is_what_was_measured() -> None:
     assert (task["low"], task["high"], config.sampling.max_new_tokens) == (1, 20, 24)
     assert (config.train.prompts_per_step, config.train.group_size, config.train.steps) == (4, 8, 30)
     assert (config.evaluation.prompts, config.evaluation.samples, config.evaluation.greedy) == (64, 8, True)
+
+
+@pytest.mark.parametrize("ending", ["", "-tldr"])
+def test_the_two_length_recipes_differ_in_the_target_alone(ending: str) -> None:
+    short, long = (
+        load_recipe(f"length-{way}{ending}").model_dump(exclude={"name", "description"}) for way in ("short", "long")
+    )
+    targets = [values["rewards"][0].pop("target") for values in (short, long)]
+    assert short == long
+    assert targets == ([100, 500] if ending else [30, 95])
+    assert targets[1] < short["sampling"]["max_new_tokens"] / 2
 
 
 def test_own_data_works_with_the_files_that_its_comments_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
-import struct
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -16,8 +14,15 @@ import pytest
 
 from tests.test_loop import kill_after, recipe
 from tests.tiny import save_tiny
+from tests.track.reading import (
+    assert_both_hold_the_record,
+    assert_equal_to_record,
+    numbers_on_record,
+    tensorboard_scalars,
+    wandb_history,
+)
 from toishi import loop, tracked
-from toishi.record.lines import RECORD_KEYS, restored
+from toishi.recipes import load_recipe
 from toishi.record.reader import Run
 from toishi.track import Seen, Tracking
 
@@ -79,18 +84,6 @@ def copied(folder: Path, target: Path) -> Path:
     for shards in ("rollouts", "tokens"):
         (target / shards).symlink_to(folder / shards)
     return target
-
-
-def numbers_on_record(folder: Path) -> dict[int, dict[str, float]]:
-    """Step -> the numbers of its line."""
-    return {
-        line["step"]: {
-            key: value
-            for key, value in restored(line).items()
-            if key not in RECORD_KEYS and isinstance(value, int | float) and not isinstance(value, bool)
-        }
-        for line in Run.open(folder).metrics
-    }
 
 
 def test_a_tracker_gets_the_record_in_order_and_whole(finished: Path, tmp_path: Path) -> None:
@@ -160,77 +153,24 @@ def test_a_run_says_what_its_tracker_said(tiny: Path, tmp_path: Path, monkeypatc
     assert "tracker 'wandb' is off: ConnectionError" in events[0]["message"]
 
 
-def tensorboard_scalars(folder: Path) -> dict[int, dict[str, float]]:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    events = accumulator.EventAccumulator(str(folder / "track" / "tensorboard"), size_guidance={"scalars": 0})
-    events.Reload()
-    found: dict[int, dict[str, float]] = {}
-    for name in events.Tags()["scalars"]:
-        for event in events.Scalars(name):
-            assert name not in found.setdefault(event.step, {}), "a step twice"
-            found[event.step][name] = event.value
-    return found
-
-
-def wandb_history(folder: Path) -> dict[int, dict[str, Any]]:
-    """The history up to step 6; W&B's own process writes the end of it shortly after `finish` has returned."""
-    give_up = time.monotonic() + 30
-    while 6 not in (found := wandb_history_now(folder)) and time.monotonic() < give_up:
-        time.sleep(0.1)
-    return found
-
-
-def wandb_history_now(folder: Path) -> dict[int, dict[str, Any]]:
-    """The history in the offline files: records in blocks of 32 KiB as in LevelDB's log, each a protobuf message."""
-    pb = pytest.importorskip("wandb.proto.wandb_internal_pb2")
-    found: dict[int, dict[str, Any]] = {}
-    for path in sorted((folder / "track" / "wandb").glob("offline-run-*/*.wandb")):
-        data, at, whole = path.read_bytes(), 7, b""
-        while at + 7 <= len(data):
-            if 32768 - at % 32768 < 7:
-                at += 32768 - at % 32768
-                continue
-            length, kind = struct.unpack("<HB", data[at + 4 : at + 7])
-            if kind == 0:
-                break
-            whole += data[at + 7 : at + 7 + length]
-            at += 7 + length
-            if kind in (1, 4):
-                record, whole = pb.Record.FromString(whole), b""
-                if record.WhichOneof("record_type") == "history":
-                    items = {"/".join(i.nested_key) or i.key: json.loads(i.value_json) for i in record.history.item}
-                    step = int(items["_step"])
-                    assert step not in found, "a step twice"
-                    found[step] = items
-    return found
-
-
-def wandb_answers(folder: Path, history: Mapping[int, Mapping[str, Any]]) -> dict[int, list[dict[str, Any]]]:
-    """Step -> the rows of its table."""
-    found = {}
-    for step in range(1, 7):
-        assert history[step]["answers/_type"] == "table-file"
-        (path,) = (folder / "track" / "wandb").glob(f"offline-run-*/files/{history[step]['answers/path']}")
-        table = json.loads(path.read_text())
-        found[step] = [dict(zip(table["columns"], row, strict=True)) for row in table["data"]]
-    return found
-
-
-def assert_equal_to_record(found: Mapping[int, Mapping[str, Any]], folder: Path, *, rel: float) -> None:
-    for step, numbers in numbers_on_record(folder).items():
-        for key, value in numbers.items():
-            if not key.startswith("time/") and key != "tokens/per_s":
-                got = float(found[step][key])
-                assert got == pytest.approx(value, rel=rel, abs=1e-30) or (math.isnan(got) and math.isnan(value)), (step, key)
+def of_recipe(name: str) -> dict[str, Any]:
+    """Task and rewards of a built-in recipe."""
+    values = load_recipe(name).model_dump(mode="json")
+    return {"task": values["task"] | {"heldout": 4}, "rewards": values["rewards"], "sampling.max_prompt_tokens": 2048}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_read_back_after_a_kill(tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "changes", [pytest.param({}, id="sums"), pytest.param(of_recipe("length-short"), id="length-short", marks=pytest.mark.slow)]
+)
+def test_read_back_after_a_kill(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changes: Mapping[str, Any]
+) -> None:
     """Killed after step 4, one past the checkpoint: both hold every step once, equal to the record."""
     pytest.importorskip("wandb")
     monkeypatch.setenv("WANDB_MODE", "offline")
     folder = tmp_path / "run"
-    kill_after(tiny, folder, 5, {"track": ["wandb", "tensorboard"]})
+    kill_after(tiny, folder, 5, {**changes, "track": ["wandb", "tensorboard"]})
     states = {name: folder / "track" / f"{name}.json" for name in ("wandb", "tensorboard")}
     ids = {name: json.loads(path.read_text())["id"] for name, path in states.items() if path.exists()}
     loop.resume(folder)
@@ -240,14 +180,7 @@ def test_read_back_after_a_kill(tiny: Path, tmp_path: Path, monkeypatch: pytest.
     for name, path in states.items():
         state = json.loads(path.read_text())
         assert (state["sent"], state["id"]) == (6, ids.get(name, state["id"])), name
-    assert_equal_to_record(tensorboard_scalars(folder), folder, rel=1e-6)
-    history = wandb_history(folder)
-    assert_equal_to_record(history, folder, rel=1e-12)
-    assert sorted(history) == [0, 1, 2, 3, 4, 5, 6]
-    for step, rows in wandb_answers(folder, history).items():
-        assert [(row["completion"], row["reward"], row["score/vowels"]) for row in rows] == [
-            (r.completion.text, r.reward, r.scores[0].value) for r in Run.open(folder).step(step).rollouts
-        ]
+    assert_both_hold_the_record(folder, 6)
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

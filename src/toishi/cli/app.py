@@ -15,6 +15,7 @@ from typer.core import TyperGroup
 from toishi import __version__
 from toishi.cli import (
     collecting,
+    comparing,
     exchanging,
     explaining,
     judging,
@@ -100,7 +101,10 @@ def _options(
 
 PANELS = {
     "Train": (running.demo, running.train, running.resume),
-    "Look at a run": (explaining.explain, looking.audit, replaying.replay, whatif.whatif, measuring.evaluate, measuring.sample),
+    "Look at a run": (
+        *(explaining.explain, looking.audit, replaying.replay, whatif.whatif),
+        *(measuring.evaluate, measuring.sample, comparing.compare),
+    ),
     "Make and choose data": (*collecting.COMMANDS, labelling.label),
     "Prepare and learn": (measuring.check, looking.recipes, looking.algorithms, verifying.verify, measuring.fetch),
 }

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from toishi.cli.common import AsJson, Overrides, Recipe, finite, overrides, print_json
+from toishi.cli.tracing import Trace, telling
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -114,6 +115,7 @@ def sample(
     seed: Annotated[int, typer.Option(min=0, help="Same seed, same answers.")] = 0,
     plain: Annotated[bool, typer.Option("--plain", help="Continue the text as it is, without the chat template.")] = False,
     checkpoint: Which = "last",
+    trace: Trace = None,
     as_json: AsJson = False,
 ) -> None:
     """Ask a trained run or any model something.
@@ -137,8 +139,8 @@ def sample(
     greedy = temperature == 0
     sampling = Sampling(max_new_tokens=max_new_tokens, temperature=1.0 if greedy else temperature, greedy=greedy)
     requests = [Request(prompt_ids=rendered.token_ids, key=(seed, member)) for member in range(1 if greedy else count)]
-    with console.status("sampling"):
-        completions = sampler.engine.generate(requests, sampling)
+    with console.status("sampling"), telling(trace, "sample", {"model": source}) as around:
+        completions = around(sampler.engine, source, [rendered]).generate(requests, sampling)
     if as_json:
         print_json([_answer(completion) for completion in completions])
         return

@@ -1,0 +1,96 @@
+"""Prints what `toishi compare` found: token counts prompt by prompt, means with intervals, answers side by side."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich import box
+from rich.table import Table
+from rich.text import Text
+
+from toishi.consoles import visible
+from toishi.display_tables import counted
+from toishi.evaluate import MIN_PROMPTS
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from rich.console import Console
+
+    from toishi.comparison import Answers, Comparison
+    from toishi.ops.stats import Interval
+
+
+def print_comparison(found: Comparison, console: Console, *, texts: int = 0) -> None:
+    """A row a prompt, then a row a model; `texts`: of so many prompts the answers as well."""
+    titles = prompt_titles([prompt.shown for prompt in found.prompts])
+    for number in range(min(texts, len(titles))):
+        _print_texts(found, number, console)
+    console.print(_counts(found, titles), highlight=False)
+    console.print(_means(found), highlight=False)
+
+
+def prompt_titles(texts: Sequence[str]) -> tuple[str, ...]:
+    """What tells prompts apart, in one line each: their texts without the lines with which all of them begin.
+
+    >>> prompt_titles(["Sum up:\\n\\nMy cat is ill", "Sum up:\\n\\nMy dog\\nis well"])
+    ('My cat is ill', 'My dog')
+    >>> prompt_titles(["Sum up: cats"])
+    ('Sum up: cats',)
+    """
+    split = [text.splitlines() for text in texts]
+    same = 0
+    while len({tuple(lines[: same + 1]) for lines in split}) == 1 and all(len(lines) > same + 1 for lines in split):
+        same += 1
+    return tuple(lines[same] if lines else "" for lines in split)
+
+
+def _counts(found: Comparison, titles: Sequence[str]) -> Table:
+    title = f"Tokens of an answer, prompt by prompt ({counted(len(titles), 'prompt')})"
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("#", justify="right", no_wrap=True)
+    table.add_column("prompt", no_wrap=True, overflow="ellipsis", max_width=36)
+    for answers in found.answers:
+        table.add_column(Text(f"{visible(answers.model)}\n{answers.mode}"), justify="right", overflow="fold")
+    lengths = [answers.lengths for answers in found.answers]
+    for number, text in enumerate(titles):
+        cells = (f"{of_model[number]:.{0 if answers.mode == 'greedy' else 1}f}"
+                 for answers, of_model in zip(found.answers, lengths, strict=True))  # fmt: skip
+        table.add_row(str(number + 1), Text(visible(text)), *cells)
+    return table
+
+
+def _means(found: Comparison) -> Table:
+    few = len(found.prompts) < MIN_PROMPTS
+    title = "Mean over prompts" + ("; too few prompts for intervals" if few else ", with 95% intervals")
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    first = found.answers[0].model
+    for name in ("", "model", "tokens", f"difference to {visible(first)}", "cut at the limit"):
+        table.add_column(Text(name), no_wrap=True)
+    for mode in found.modes:
+        of_mode = found.of_mode(mode)
+        for place, answers in enumerate(of_mode):
+            apart = _span(answers.difference(of_mode[0]), few, signed=True) if place else "-"
+            table.add_row(
+                _mode(answers) if not place else "", Text(visible(answers.model)), _span(answers.mean, few), apart,
+                f"{answers.truncated:.1%}", end_section=place == len(of_mode) - 1,
+            )  # fmt: skip
+    return table
+
+
+def _print_texts(found: Comparison, number: int, console: Console) -> None:
+    console.print(Text(f"prompt {number + 1}: {visible(found.prompts[number].shown)}", style="bold"), soft_wrap=True)
+    for answers in found.answers:
+        answer = answers.completions[number][0]
+        console.print(Text(f"\n{visible(answers.model)}, {_mode(answers)}:", style="dim"))
+        console.print(Text(visible(answer.text.strip())), soft_wrap=True)
+    console.print()
+
+
+def _mode(answers: Answers) -> str:
+    return answers.mode if answers.mode == "greedy" else f"sampled × {len(answers.completions[0])}"
+
+
+def _span(found: Interval, few: bool, *, signed: bool = False) -> str:
+    form = "+.1f" if signed else ".1f"
+    return f"{found.value:{form}}" + ("" if few else f" [{found.low:{form}}, {found.high:{form}}]")
