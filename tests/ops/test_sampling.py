@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import numpy as np
-import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from toishi.ops.sampling import choose, filtered
-
 
 UNIT = st.floats(0, 1, exclude_max=True)
 
