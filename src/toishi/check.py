@@ -144,7 +144,7 @@ def _check_model(report: CheckReport, task: Task, found: Preflight) -> None:
     _check_teacher(report, sampler)
     _check_critic(report, sampler)
     _check_prompts(report, task, sampler)
-    _check_memory(report, sampler)
+    _check_memory(report, sampler, found.rewards or ())
     _check_disk(report, sampler)
     if found.rewards and report.ok and config.algorithm.answers_per_prompt is None:  # what is written is not sampled
         _check_signal(report, sampler, task, found.rewards)
@@ -208,10 +208,10 @@ def _check_prompts(report: CheckReport, task: Task, sampler: Sampler) -> None:
         report.prompt = sampler.renderer.describe(sampler.renderer.render(task.train_prompt(0)))
 
 
-def _check_memory(report: CheckReport, sampler: Sampler) -> None:
+def _check_memory(report: CheckReport, sampler: Sampler, rewards: Sequence[Reward]) -> None:
     if report.longest_prompt is None:
         return
-    report.memory = planned(report.config, sampler.policy, report.longest_prompt)
+    report.memory = planned(report.config, sampler.policy, report.longest_prompt, rewards)
     if report.memory.fits is False:
         report.error("memory", report.memory.refusal)
 

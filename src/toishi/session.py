@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -31,7 +31,7 @@ from toishi.record.writer import RunWriter
 from toishi.recorded import require_same_base, require_same_teacher
 from toishi.rendering import refuse_long, render_all
 from toishi.rewards.base import Reward
-from toishi.rewards.hooks import closing
+from toishi.rewards.hooks import closing, weight_bytes_of
 from toishi.rewards.tokens import with_decode
 from toishi.tasks.base import Task
 from toishi.types import Prompt
@@ -161,7 +161,7 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     _take_teacher(config, policy, loaded.tokenizer)
     if config.algorithm.needs_critic:
         require_hidden_states(policy)
-    plan = planned(config, policy, rendered.longest)
+    plan = planned(config, policy, rendered.longest, materials.rewards)
     plan.require()
     machine = replace(machine, micro_batch_tokens=plan.micro_batch_tokens)
     record = run_record(config, machine, loaded, renderer, materials.task, materials.rewards, teacher=policy.teacher)
@@ -171,10 +171,10 @@ def start(config: Config, materials: Materials, folder: Path) -> Session:
     return session
 
 
-def planned(config: Config, policy: Policy, longest_prompt: int | None) -> MemoryPlan:
-    """What the run needs and which micro-batch fits, by the model at hand; without a prompt's length by the recipe's limit."""
+def planned(config: Config, policy: Policy, longest_prompt: int | None, rewards: Sequence[Reward] = ()) -> MemoryPlan:
+    """What the run needs and which micro-batch fits, by the models at hand; without a prompt's length by the recipe's limit."""
     device, tokens = str(policy.device), longest_prompt or config.sampling.max_prompt_tokens
-    shape = ModelShape.of(policy, shared_rows=able_to(config, policy).shared_prompt)
+    shape = ModelShape.of(policy, shared_rows=able_to(config, policy).shared_prompt, reward_bytes=weight_bytes_of(rewards))
     return plan_memory(config, shape, prompt_tokens=tokens, reachable=reachable_memory(device))
 
 

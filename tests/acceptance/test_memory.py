@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from benchmarks.memory import KINDS, line, measured
+from benchmarks.memory import BASE, KINDS, METHODS, SHORT, line, measured, method_line
 
 pytestmark = [
     pytest.mark.slow,
@@ -17,6 +17,14 @@ pytestmark = [
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_estimate_is_within_a_fifth_of_the_peak(kind: str, tmp_path: Path) -> None:
-    found = measured(kind, tmp_path / "run")
+    found = measured(BASE | KINDS[kind], tmp_path / "run")
     print(line(kind, found))
     assert found["estimate"] == pytest.approx(found["peak"], rel=0.2)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_a_methods_tensors_are_as_the_formula_says_and_its_peak_within_a_tenth(method: str, tmp_path: Path) -> None:
+    found = measured(SHORT | METHODS[method], tmp_path / "run")
+    print(method_line(method, found))
+    assert sum(found["held"].values()) == found["kept"]
+    assert found["estimate"] == pytest.approx(found["peak"], rel=0.1)

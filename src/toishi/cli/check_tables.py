@@ -15,12 +15,12 @@ from toishi.display_tables import facts_table, number, plan_in_words, task_in_wo
 from toishi.explanation.render import one_line
 from toishi.forecast import Forecast
 from toishi.golds import GoldReadings
-from toishi.memory import MemoryPlan, Phase
+from toishi.memory import MemoryPlan, Phase, saving
 from toishi.scoring import DryRunRow
 
 
-def render(report: CheckReport, console: Console) -> None:
-    """The whole report, findings last, where the eye rests."""
+def render(report: CheckReport, console: Console, *, methods: bool = False) -> None:
+    """The whole report, findings last, where the eye rests; `methods`: with what other methods would keep in memory."""
     console.print(_facts(report), highlight=False)
     for note in report.notes:
         console.print(Text(note, style="dim"))
@@ -40,6 +40,10 @@ def render(report: CheckReport, console: Console) -> None:
     if report.memory is not None:
         console.print(_heading("Memory, estimated at its highest in each phase"))
         console.print(memory_table(report.memory), highlight=False)
+        if methods:
+            console.print(_heading("What training keeps for the model's weights, by method"))
+            console.print(methods_table(report.memory), highlight=False)
+        console.print(Text(saving(report.memory.methods), style="dim"))
     for finding in report.findings:
         style = "bold red" if finding.level == "error" else "bold yellow"
         message = finding.message.removeprefix(f"{finding.part}: ")
@@ -79,7 +83,22 @@ def memory_table(plan: MemoryPlan) -> Table:
         table.add_section()
     reachable = "what can be had is unknown here" if plan.reachable is None else f"{plan.reachable / 1e9:.1f} GB can be had"
     table.add_row("highest", found.peak.name, number(found.needed / 1e9, 2), f"about; {reachable}", style="bold")
+    table.add_row("for weights", "", number(plan.kept.num_bytes / 1e9, 2), f"{plan.kept.per_weight:.1f} bytes a weight")
     table.add_row("micro-batch", f"{plan.micro_batch_tokens:,} tokens", "", plan.why)
+    return table
+
+
+def methods_table(plan: MemoryPlan) -> Table:
+    """Bytes a weight by method, the recipe itself last."""
+    table = Table(box=box.SIMPLE_HEAD, pad_edge=False)
+    table.add_column("method", no_wrap=True)
+    table.add_column("bytes a weight", justify="right")
+    table.add_column("GB", justify="right")
+    table.add_column("of it", style="dim")
+    for kept in (*plan.methods, plan.kept):
+        parts = ", ".join(f"{part.name} {part.num_bytes / 1e9:.2f}" for part in kept.parts)
+        style = "bold" if kept is plan.kept else ""
+        table.add_row(kept.method, f"{kept.per_weight:.1f}", number(kept.num_bytes / 1e9, 2), parts, style=style)
     return table
 
 

@@ -31,6 +31,9 @@ def check(
     no_attacks: Annotated[
         bool, typer.Option("--no-attacks", help="Do not try what the rewards pay for tricks (a judge costs a call for each).")
     ] = False,
+    methods: Annotated[
+        bool, typer.Option("--methods", help="Also what SFT, GRPO, A2C, PPO and others would keep in memory for this model.")
+    ] = False,
     as_json: AsJson = False,
 ) -> None:
     """Find everything that is wrong with a recipe before the first step.
@@ -55,7 +58,7 @@ def check(
     if as_json:
         print_json(report.as_record())
     else:
-        render(report, console)
+        render(report, console, methods=methods)
     if not report.ok:
         raise typer.Exit(1)
 

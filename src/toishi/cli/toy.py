@@ -61,6 +61,9 @@ def explain_toy(
     group_size: Annotated[int | None, _option("--group-size", "G", "Draw G answers from the model instead.", "-G")] = None,
     seed: Annotated[int, typer.Option("--seed", metavar="N", min=0, help="Which answers are drawn.")] = 0,
     target: Annotated[Text, _option("--target", "WORD", "First word of SFT's right answer (the best score's).")] = None,
+    values: Annotated[
+        Text, _option("--values", "V,W,...", "A critic's guesses: before the first word, and after each but the last.")
+    ] = None,
     row: Annotated[str, typer.Option("--row", metavar="NAME", help="A row of `toishi algorithms`, or trl.")] = "grpo",
     settings: Annotated[list[str] | None, _option("--set", "KEY=VALUE", "Change one choice of the row. Repeatable.")] = None,
     clip_low: Annotated[float | None, _option("--clip-low", "EPS", "Ratios are held below 1 - EPS.")] = None,
@@ -79,6 +82,7 @@ def explain_toy(
 
     SFT first, then a judge's scores, step by step, up to the changed probabilities. Every number is computed from the ones
     above it. Rows that divide by the group's spread use the population's, as the papers do; --set std_ddof=1 changes it.
+    --row a2c and --row ppo put a critic in place of the comparison, --row dpo a pair of answers.
 
     Example:  toishi explain toy --scores 2,9,3,3 --html toy.html
     """
@@ -87,7 +91,7 @@ def explain_toy(
     from toishi.explanation.toy.story import page
 
     say = Catalogue(language)
-    world = _world(say, words, first, second, scores, points, comments, target, answers, group_size, seed)
+    world = _world(say, words, first, second, scores, points, comments, target, answers, group_size, seed, values)
     chosen = _row(row, settings, {"clip_low": clip_low, "clip_high": clip_high, "kl": kl, "kl_coef": beta if kl else None})
     found = walk(world, chosen, optimizer=optimizer, lr=lr, beta=beta, inner_steps=inner_steps)
     if html is not None:
@@ -117,6 +121,7 @@ def _world(
     answers: Text,
     group_size: int | None,
     seed: int,
+    values: Text,
 ) -> World:
     from toishi.explanation.toy.model import WORDS, World, drawn, written
 
@@ -135,6 +140,7 @@ def _world(
         comments=tuple(text.strip() for text in comments.split("|")) if comments is not None else own_words,
         answers=tuple(written(word, vocabulary) for word in (_names(answers) if answers is not None else vocabulary)),
         target=written(target if target is not None else _best(vocabulary, judged), vocabulary),
+        values=_numbers("--values", values) if values is not None else (),
     )
     if group_size is None:
         return world

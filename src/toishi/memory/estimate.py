@@ -5,18 +5,20 @@ Decisions:
 2. Weights, gradients and optimizer are there all the time. On top of them come the phases of a step in turn, so only the
    largest of them counts.
 3. Answers are taken to be as long as the recipe lets them be: an estimate that a long answer breaks would be worth nothing.
-4. A CPU's allocator gives large pieces of memory back and keeps small ones. Of what sampling leaves, the laid-out weights of
+4. Where an update is one forward pass, gradients come as activations go and take their places; measured, half of the smaller of
+   the two is shared, since freed places do not always fit. Where masters are apart, memory for gradients is kept: both count.
+5. A CPU's allocator gives large pieces of memory back and keeps small ones. Of what sampling leaves, the laid-out weights of
    the layers are such pieces; activations, which are larger, do not fit into them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
-from toishi.config import Config, OptimizerConfig
+from toishi.config import Config
 from toishi.engines.packed import LEAST_STEPS
 from toishi.memory.shape import ModelShape
+from toishi.memory.tensors import Part, optimizer_states, total, training_tensors
 
 LIBRARIES = 700_000_000
 """Python, torch, transformers and pyarrow with their buffers, after a step."""
@@ -29,15 +31,6 @@ _ANSWER, _TOKEN = 4000, 300
 """Bytes held of a step's answer, and of each of its tokens: ids, log-probs, entropies and weights as numbers of Python."""
 _IN_FLIGHT = 6
 """Numbers of a token's widest layer that exist at the same time inside a layer, fp32, besides what is kept."""
-
-
-@dataclass(frozen=True, slots=True)
-class Part:
-    """One line of the estimate."""
-
-    name: str
-    num_bytes: int
-    formula: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,11 +67,6 @@ class MemoryEstimate:
         return total(self.always) + self.peak.num_bytes
 
 
-def total(parts: Sequence[Part]) -> int:
-    """Bytes of all parts together."""
-    return sum(part.num_bytes for part in parts)
-
-
 def estimate_memory(config: Config, shape: ModelShape, *, prompt_tokens: int, budget: int) -> MemoryEstimate:
     """The parts of a run's memory.
 
@@ -96,48 +84,14 @@ def estimate_memory(config: Config, shape: ModelShape, *, prompt_tokens: int, bu
 
 
 def _always(config: Config, shape: ModelShape) -> tuple[Part, ...]:
-    trained, frozen, size = shape.trained, shape.parameters - shape.trained, shape.compute_bytes
-    master = max(4, size)
-    words = f"{master} bytes a trained weight (masters)" + (f", {size} a frozen one" if frozen else "")
-    parts = [
-        Part("libraries", LIBRARIES if shape.on_cpu else 0, "Python, torch and transformers"),
-        Part("weights", master * trained + size * frozen, words),
-        Part("gradients", master * trained, f"{master} bytes a trained weight, kept between updates"),
-    ]
-    if size < 4:
-        parts.append(Part("compute copy", size * trained, f"{size} bytes a trained weight"))
-    if states := optimizer_states(config.optimizer):
-        parts.append(
-            Part("optimizer", master * states * trained, f"{master * states} bytes a trained weight ({config.optimizer.name})")
-        )
     answers = config.train.prompts_per_step * config.train.group_size
     held = answers * (_ANSWER + _TOKEN * config.sampling.max_new_tokens)
-    parts.append(Part("answers of a step", held, f"{answers:,} answers of up to {config.sampling.max_new_tokens:,} tokens"))
-    if shape.teacher_bytes:
-        parts.append(Part("teacher", shape.teacher_bytes, "its weights, frozen"))
-    if config.algorithm.needs_step_0:
-        parts.append(Part("reference model", size * trained, f"{size} bytes a trained weight (KL term)"))
-    if config.algorithm.needs_critic:
-        parts.append(_critic(config, shape))
+    parts = (
+        Part("libraries", LIBRARIES if shape.on_cpu else 0, "Python, torch and transformers"),
+        *training_tensors(config, shape),
+        Part("answers of a step", held, f"{answers:,} answers of up to {config.sampling.max_new_tokens:,} tokens"),
+    )
     return tuple(part for part in parts if part.num_bytes)
-
-
-def _critic(config: Config, shape: ModelShape) -> Part:
-    """Weights, gradients and optimizer of the critic's own: a head, and with it a second model where it shares none."""
-    master, size, head = max(4, shape.compute_bytes), shape.compute_bytes, shape.hidden + 1
-    each = master * (2 + optimizer_states(config.critic.optimizer))
-    if config.critic.kind == "shared":
-        return Part("critic", each * head, f"a head of {head:,} numbers, {each} bytes each (weights, gradients, optimizer)")
-    whole = each + (size if size < 4 else 0)
-    frozen = shape.parameters - shape.trained
-    words = f"{whole} bytes a trained weight of a second model (weights, gradients, optimizer)"
-    words += f", {size} a frozen one" if frozen else ""
-    return Part("critic", whole * shape.trained + each * head + size * frozen, words)
-
-
-def optimizer_states(optimizer: OptimizerConfig) -> int:
-    """Numbers that an optimizer keeps for a weight."""
-    return 2 if optimizer.name == "adamw" else int(optimizer.momentum > 0)
 
 
 def _sampling(config: Config, shape: ModelShape, prompt_tokens: int) -> tuple[Part, ...]:
@@ -198,6 +152,12 @@ def row_tokens(config: Config, prompt_tokens: int, budget: int, *, shared: bool 
     return min(groups, budget // group if mixed else 1) * group
 
 
+def _in_one_row(config: Config, prompt_tokens: int, tokens: int) -> bool:
+    """Whether one forward pass takes a whole update. Gradients in the weights' own precision are not there before its end."""
+    train, answer = config.train, config.sampling.max_new_tokens - 1
+    return tokens >= -(-train.prompts_per_step // train.minibatches) * (prompt_tokens + train.group_size * answer)
+
+
 def _update(config: Config, shape: ModelShape, prompt_tokens: int, budget: int) -> tuple[Part, ...]:
     tokens = row_tokens(config, prompt_tokens, budget, shared=shape.shared_rows, mixed=shape.mixed_rows)
     kept, size = shape.kept_bytes(tokens), shape.compute_bytes
@@ -205,6 +165,9 @@ def _update(config: Config, shape: ModelShape, prompt_tokens: int, budget: int) 
     if config.train.gradient_checkpointing:
         kept = kept // shape.layers + shape.layers * tokens * shape.hidden * size
         words = f"{tokens:,} tokens: the inputs of {shape.layers} layers, and one layer computed again"
+    if size >= 4 and _in_one_row(config, prompt_tokens, tokens):
+        kept -= min(kept, size * shape.trained) // 2
+        words += ", half of it in places that gradients take later"
     parts = [
         Part("activations", kept, words),
         Part(

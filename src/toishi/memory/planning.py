@@ -17,15 +17,16 @@ from typing import Any
 
 from toishi.config import Config
 from toishi.errors import OutOfMemoryError
-from toishi.memory.estimate import MemoryEstimate, estimate_memory, row_tokens, total
+from toishi.memory.estimate import MemoryEstimate, estimate_memory, row_tokens
+from toishi.memory.methods import MethodMemory, adapted, by_method, this_recipe
 from toishi.memory.shape import ModelShape
+from toishi.memory.tensors import total
 
 USUAL_BUDGET = 1280
 DEVICE_BUDGET = 16384
 _LEAST_BUDGET = 64
 _MARGIN = 0.05
 _WORTH_NAMING = 0.01
-_LORA_RANK = 16
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,12 +44,15 @@ class MemoryPlan:
     reachable  bytes that this process could hold; None where the system does not say
     why        how the micro-batch came about
     remedies   what would lower it, by effect
+    kept       the models with all that training keeps for their weights; `methods`: the same by other methods
     """
 
     estimate: MemoryEstimate
     reachable: int | None
     why: str
-    remedies: tuple[Remedy, ...] = ()
+    remedies: tuple[Remedy, ...]
+    kept: MethodMemory
+    methods: tuple[MethodMemory, ...]
 
     @property
     def micro_batch_tokens(self) -> int:
@@ -67,6 +71,8 @@ class MemoryPlan:
             "needed": found.needed,
             "fits": self.fits,
             "peak": found.peak.name,
+            "kept": self.kept.as_record(),
+            "methods": [method.as_record() for method in self.methods],
             "by_phase": {phase.name: total(found.always) + phase.num_bytes for phase in found.phases},
         }
 
@@ -136,7 +142,8 @@ def plan_memory(config: Config, shape: ModelShape, *, prompt_tokens: int, reacha
         fits = found.needed <= room
         why = "the largest that fits" if fits else "the smallest there is"
     lowering = tuple(remedies(config, shape, prompt_tokens, found))
-    return MemoryPlan(estimate=found, reachable=reachable, why=why, remedies=lowering)
+    kept, methods = this_recipe(config, shape), by_method(config, shape)
+    return MemoryPlan(estimate=found, reachable=reachable, why=why, remedies=lowering, kept=kept, methods=methods)
 
 
 def _smaller(config: Config, prompt_tokens: int, most: int) -> list[int]:
@@ -171,9 +178,7 @@ def _changes(
     if not train.gradient_checkpointing:
         yield "train.gradient_checkpointing=true", _with(config, "train", gradient_checkpointing=True), shape, budget
     if config.model.lora is None and config.model.adapter is None:
-        adapters = _LORA_RANK * shape.layers * (4 * shape.hidden + 3 * (shape.hidden + shape.widest))
-        adapted = replace(shape, trained=adapters, parameters=shape.parameters + adapters)
-        yield "train adapters: model.lora={}", config, adapted, budget
+        yield "train adapters: model.lora={}", config, adapted(shape), budget
     if config.algorithm.needs_critic and config.critic.kind == "separate":
         yield "critic.kind=shared", _with(config, "critic", kind="shared"), shape, budget
     if config.optimizer.name == "adamw":

@@ -38,11 +38,13 @@ class ModelShape:
     linear            weights in linear layers that sampling on a CPU lays out anew, without the head
     key_value_width   numbers of a token's keys in a layer (its values have as many)
     kept_per_token, kept_per_square  bytes that a forward pass of n tokens keeps for its backward pass: a n + b n²
+    own_head          weights of an output layer that shares none with the input embedding; 0 where it does
     widest            numbers of a token in the widest linear layer below the head
     fast_head         log-probs come from slices of the vocabulary (policy.head), not from whole logits
     shared_rows, mixed_rows  whether a row holds several answers, and answers to several prompts
     compute_bytes     bytes of a number in the compute precision
     teacher_bytes     of a frozen model beside the policy, that it learns from; 0 without one
+    reward_bytes      of the models that rewards hold in this process
     """
 
     parameters: int
@@ -60,10 +62,12 @@ class ModelShape:
     mixed_rows: bool
     compute_bytes: int
     device: str
+    own_head: int = 0
     teacher_bytes: int = 0
+    reward_bytes: int = 0
 
     @classmethod
-    def of(cls, policy: Policy, *, shared_rows: bool = True) -> ModelShape:
+    def of(cls, policy: Policy, *, shared_rows: bool = True, reward_bytes: int = 0) -> ModelShape:
         """Read from a policy, and measured on it: two passes over few tokens. `shared_rows` False is one answer a row."""
         module = policy.module
         config = module.config.get_text_config()
@@ -88,7 +92,9 @@ class ModelShape:
             mixed_rows=shared_rows and policy.mixes_groups,
             compute_bytes=policy.compute_dtype.itemsize,
             device=str(policy.device),
+            own_head=0 if head.weight is module.get_input_embeddings().weight else head.weight.numel(),
             teacher_bytes=_teacher_bytes(policy),
+            reward_bytes=reward_bytes,
         )
 
     @property

@@ -10,6 +10,7 @@ Beside `score_group` a reward may have any of these, each found by its name:
     prepare(prompts)  called once before the first step, with real prompts (`Prepares`)
     usage()           counts and costs to log beside the step's metrics (`HasUsage`)
     close()           called once when the run ends (`Closes`)
+    weight_bytes()    what a model that it keeps in this process takes (`HoldsWeights`)
     score_group_again(prompt, completions, repeat)  the same question asked once more (`Repeatable`)
     comparisons(prompt, completions, repeat)  what it said of each pair in each order (`ComparesPairs`)
     with_decode(decode)  the same reward, knowing how tokens become text (`toishi.rewards.tokens.ReadsTokens`)
@@ -105,6 +106,15 @@ class Closes(Protocol):
 
     def close(self) -> None:
         """Let go of them. Called once when the run ends, also after an error or Ctrl-C; must not raise."""
+        ...
+
+
+@runtime_checkable
+class HoldsWeights(Protocol):
+    """A reward that keeps a model in this process."""
+
+    def weight_bytes(self) -> int:
+        """Bytes of its weights, for the memory plan; asked after `prepare`."""
         ...
 
 

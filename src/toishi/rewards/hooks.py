@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
-from toishi.rewards.base import Closes, HasNotes, HasUsage, Prepares, Reward
+from toishi.rewards.base import Closes, HasNotes, HasUsage, HoldsWeights, Prepares, Reward
 from toishi.types import Prompt
 
 PREPARE_PROMPTS = 8
@@ -31,6 +31,11 @@ def usage_of(rewards: Sequence[Reward]) -> dict[str, float]:
         if isinstance(reward, HasUsage)
         for key, value in reward.usage().items()
     }
+
+
+def weight_bytes_of(rewards: Sequence[Reward]) -> int:
+    """Bytes of the models that rewards keep in this process."""
+    return sum(reward.weight_bytes() for reward in rewards if isinstance(reward, HoldsWeights))
 
 
 @contextmanager

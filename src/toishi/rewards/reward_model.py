@@ -79,6 +79,9 @@ class RewardModelReward:
         """Lets go of the model's memory."""
         _load.cache_clear()
 
+    def weight_bytes(self) -> int:
+        return sum(weight.nbytes for weight in self._loaded().module.parameters())
+
     def problem(self, prompt: Prompt) -> str | None:
         """Why this prompt cannot be scored, or None."""
         several = prompt.messages is not None and len(prompt.messages) > 1

@@ -161,7 +161,10 @@ ODD_WORLDS = {
 WALKED = [
     name
     for name, row in ROWS.items()
-    if row.source == "sampled" and row.credit in ("sequence", "reward_to_go") and not row.needs_teacher
+    if row.source in ("sampled", "written_pairs")
+    and row.predicts == "tokens"
+    and row.credit in ("sequence", "reward_to_go", "gae", "preference")
+    and not row.needs_teacher
 ]
 """The others are refused, which tests/explanation/toy/test_closed_form.py holds."""
 

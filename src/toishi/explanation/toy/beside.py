@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from toishi.algorithms.rows import Algorithm
-from toishi.explanation.toy.model import World, evaluate, group_of, initial_logits, packed
+from toishi.explanation.toy.model import MAX_WORDS, World, evaluate, group_of, initial_logits, packed
 from toishi.explanation.toy.updating import Evaluated, evaluated, one_step, rows, scored
 from toishi.explanation.toy.walk import Beside, Identity, JudgeDistribution, KlRow, Rows, Sft, ValueModel
 from toishi.ops.gae import gae
@@ -16,7 +16,6 @@ from toishi.ops.scores import expected_score
 from toishi.types import Rollout
 
 KL_SHOWN = ("k3", "ratio_k3")
-VALUES = (0.5, 0.7)
 GAMMA, LAM = 1.0, 0.95
 JUDGE_POINTS, JUDGE_PROBABILITIES = (6.0, 7.0, 8.0, 9.0), (0.05, 0.25, 0.55, 0.10)
 AGREES = 1e-10
@@ -82,7 +81,7 @@ def beside(world: World, name: str, row: Algorithm, moved_PV: Tensor) -> Beside:
     """First update of another row on the same answers, and its second one from the logits `moved_PV`."""
     group, rollouts = scored(world, row)
     first = evaluated(world, row, rollouts, initial_logits(world))
-    second = evaluated(world, row, rollouts, moved_PV)
+    second = evaluated(world, row, scored(world, row, moved_PV)[1], moved_PV)
     return Beside(
         name=name,
         choices=row.model_dump(),
@@ -120,19 +119,19 @@ def identity(world: World, rollouts: Sequence[Rollout], first: Evaluated) -> Ide
 def value_model(world: World) -> ValueModel | None:
     """GAE on the first answer of two words whose score is known; None without one."""
     for rollout in group_of(world).rollouts:
-        if rollout.reward is not None and rollout.completion.num_tokens == len(VALUES):
-            return _gae(rollout.id.member + 1, rollout.reward)
+        if rollout.reward is not None and rollout.completion.num_tokens == MAX_WORDS:
+            return _gae(rollout.id.member + 1, rollout.reward, rollout.values or ())
     return None
 
 
-def _gae(number: int, reward: float) -> ValueModel:
+def _gae(number: int, reward: float, values: tuple[float, ...]) -> ValueModel:
     rewards_T = torch.tensor([0.0, reward], dtype=torch.float64)
-    values_T = torch.tensor(VALUES, dtype=torch.float64)
+    values_T = torch.tensor(values, dtype=torch.float64)
     found = gae(rewards_T, values_T, gamma=GAMMA, lam=LAM)
     ends = [tuple(gae(rewards_T, values_T, gamma=GAMMA, lam=lam).advantages_T.tolist()) for lam in (0.0, 1.0)]
     return ValueModel(
         answer=number,
-        values=VALUES,
+        values=values,
         gamma=GAMMA,
         lam=LAM,
         reward=reward,

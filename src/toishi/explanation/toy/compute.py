@@ -30,8 +30,11 @@ from toishi.explanation.toy.beside import (
 )
 from toishi.explanation.toy.model import MAX_WORDS, World, group_of, initial_logits
 from toishi.explanation.toy.moves import word_moves
+from toishi.explanation.toy.pairs import pair_step
 from toishi.explanation.toy.updating import Evaluated, applied, evaluated, one_step, optimizer_for, rows, scored, state
+from toishi.explanation.toy.valued import valued
 from toishi.explanation.toy.walk import Answer, Beside, Update, Walk
+from toishi.explanation.toy.walk_beyond import PairStep
 from toishi.ops.advantages import BASELINES, SCALES
 from toishi.types import Group, Rollout
 
@@ -109,7 +112,7 @@ def walk(
     row = paper_row("grpo") if row is None else row
     _require_walked(row)
     group, rollouts = scored(world, row)
-    updates = _updates(world, row, rollouts, optimizer, lr, inner_steps)
+    updates, pairs = _updates(world, row, optimizer, lr, inner_steps)
     moved_PV = initial_logits(world) + tensor_of(updates[0].step.change)
     first = evaluated(world, row, rollouts, initial_logits(world))
     return Walk(
@@ -129,13 +132,17 @@ def walk(
         identity=identity(world, rollouts, first),
         value_model=value_model(world),
         judge=judge_distribution(),
+        valued=valued(world, row, rollouts, optimizer, lr, inner_steps),
+        pairs=pairs,
     )
 
 
 def _require_walked(row: Algorithm) -> None:
     for choice, value, walked in (
-        ("source", row.source, ("sampled",)),
-        ("credit", row.credit, ("sequence", "reward_to_go")),
+        ("source", row.source, ("sampled", "written_pairs")),
+        ("predicts", row.predicts, ("tokens",)),
+        ("credit", row.credit, ("sequence", "reward_to_go", "gae", "preference")),
+        ("truncation", row.truncation, ("keep", "mask", "soft_penalty")),
         ("surrogate", row.surrogate, WALKED_SURROGATES),
         ("needs_teacher", row.needs_teacher, (False,)),
     ):
@@ -166,15 +173,17 @@ def _check(optimizer: str, lr: float | None, beta: float, inner_steps: int) -> N
 
 
 def _updates(
-    world: World, row: Algorithm, rollouts: Sequence[Rollout], optimizer: str, lr: float | None, count: int
-) -> tuple[Update, ...]:
+    world: World, row: Algorithm, optimizer: str, lr: float | None, count: int
+) -> tuple[tuple[Update, ...], tuple[PairStep, ...]]:
     theta_PV = initial_logits(world).requires_grad_()
     stepping = optimizer_for(optimizer, theta_PV, lr)
-    found = []
+    updates: list[Update] = []
+    pairs: list[PairStep | None] = []
     for index in range(1, count + 1):
-        numbers = evaluated(world, row, rollouts, theta_PV.detach().clone())
-        found.append(_update(world, index, numbers, stepping))
-    return tuple(found)
+        now_PV = theta_PV.detach().clone()
+        pairs.append(pair_step(world, row, now_PV, index))
+        updates.append(_update(world, index, evaluated(world, row, scored(world, row, now_PV)[1], now_PV), stepping))
+    return tuple(updates), tuple(pair for pair in pairs if pair is not None)
 
 
 def _update(world: World, index: int, numbers: Evaluated, stepping: Optimizer) -> Update:
@@ -195,7 +204,7 @@ def _update(world: World, index: int, numbers: Evaluated, stepping: Optimizer) -
 
 def _answers(world: World, row: Algorithm, group: Group, rollouts: Sequence[Rollout]) -> tuple[Answer, ...]:
     answers = [shaped(rollout, row, MAX_WORDS) for rollout in group_of(world).rollouts]
-    parts = _parts(answers, row)
+    parts = [(None, None)] * len(answers) if row.needs_critic else _parts(answers, row)
     learning = {rollout.id.member for rollout in rollouts}
     found = []
     for member, (rollout, answer, (subtracted, divisor)) in enumerate(zip(group.rollouts, answers, parts, strict=True)):

@@ -23,6 +23,7 @@ from toishi.types import Completion, Group, Prompt, Rollout, RolloutId, Score
 
 MAX_WORDS = 2
 WORDS = ("good", "ok", "bad", "<end>")
+VALUES = (0.5, 0.7, 0.6, 0.4)
 SUM_TOLERANCE = 1e-6
 PROMPT = Prompt(id="toy", text="?")
 
@@ -37,6 +38,8 @@ class World:
     comments       what the judge says about an answer that begins with each word; empty for none
     answers        the group, as indices of words
     target         the right answer that SFT is shown
+    values         what a critic guesses that an answer will earn: before its first word, and after each first word but the
+                   last; empty for the usual ones
 
     Raises ConfigError for counts that do not fit and probabilities that are none.
 
@@ -54,6 +57,7 @@ class World:
     comments: tuple[str, ...] = ()
     answers: tuple[tuple[int, ...], ...] = ((0, 3), (1, 3), (2, 3), (3,))
     target: tuple[int, ...] = (0, 3)
+    values: tuple[float, ...] = ()
 
     def __post_init__(self) -> None:
         _check_words(self.words)
@@ -62,6 +66,12 @@ class World:
         _check_scores(self.scores, self.points, self.words)
         if self.comments and len(self.comments) != len(self.words):
             raise ConfigError(_count("comments of the judge", len(self.comments), self.words))
+        if self.values and len(self.values) != len(self.words):
+            after = ", ".join(self.words[:-1])
+            raise ConfigError(
+                f"got {len(self.values)} values of the critic, expected {len(self.words)}: one before the first word, and one "
+                f"after each of {after}"
+            )
         if not self.answers:
             raise ConfigError("a group needs at least one answer, got none; name their first words")
 
@@ -73,6 +83,12 @@ class World:
     def rewards(self) -> tuple[float | None, ...]:
         """By first word."""
         return tuple(None if score is None else score / self.points for score in self.scores)
+
+    @property
+    def guesses(self) -> tuple[float, ...]:
+        """The critic's: `values`, or the usual ones, which are all alike for another vocabulary."""
+        usual = VALUES if len(self.words) == len(VALUES) else (VALUES[0],) * len(self.words)
+        return self.values or usual
 
     def spelled(self, answer: Sequence[int]) -> str:
         """
@@ -146,20 +162,31 @@ def evaluate(logits_PV: Tensor, tokens: Tokens) -> tuple[Tensor, Tensor]:
     return logprobs_and_entropy(logits_PV[tokens.position_N], tokens.target_N, 1.0)
 
 
-def group_of(world: World) -> Group:
-    """The answers as the library's rollouts, scored by the judge; the model of step 0 is sampler and reference."""
-    return Group(prompt=PROMPT, rollouts=tuple(_rollout(world, member) for member in range(len(world.answers))))
+def place_of(answer: Sequence[int], position: int) -> int:
+    """Which of the critic's guesses stands before that word of the answer.
+
+    >>> place_of((2, 3), 0), place_of((2, 3), 1)
+    (0, 3)
+    """
+    return 0 if position == 0 else 1 + answer[position - 1]
 
 
-def _rollout(world: World, member: int) -> Rollout:
+def group_of(world: World, logits_PV: Tensor | None = None) -> Group:
+    """The answers as the library's rollouts, scored by the judge; the model of step 0 is the reference, and the sampler unless
+    another one's logits are given."""
+    now_PV = initial_logits(world) if logits_PV is None else logits_PV
+    return Group(prompt=PROMPT, rollouts=tuple(_rollout(world, member, now_PV) for member in range(len(world.answers))))
+
+
+def _rollout(world: World, member: int, logits_PV: Tensor) -> Rollout:
     answer = world.answers[member]
-    logprobs_N, entropy_N = evaluate(initial_logits(world), packed([answer]))
-    logprobs = tuple(logprobs_N.tolist())
+    logprobs_N, entropy_N = evaluate(logits_PV, packed([answer]))
+    ref_N, _ = evaluate(initial_logits(world), packed([answer]))
     ends = answer[-1] == world.end
     completion = Completion(
         token_ids=answer,
         loss_mask=(1,) * len(answer),
-        sampled_logprobs=logprobs,
+        sampled_logprobs=tuple(logprobs_N.tolist()),
         entropies=tuple(entropy_N.tolist()),
         text=world.spelled(answer),
         finish_reason="stop" if ends else "length",
@@ -173,7 +200,8 @@ def _rollout(world: World, member: int) -> Rollout:
         completion=completion,
         scores=(score,),
         reward=reward,
-        ref_logprobs=logprobs,
+        ref_logprobs=tuple(ref_N.tolist()),
+        values=tuple(world.guesses[place_of(answer, position)] for position in range(len(answer))),
         status="completed" if ends else "truncated",
     )
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from toishi.explanation.page.blocks import Block, Formula, Line, Paragraph, Section, Table
 from toishi.explanation.page.markup import code
 from toishi.explanation.toy.model import MAX_WORDS
-from toishi.explanation.toy.story_start import NOTHING, signed_bars
+from toishi.explanation.toy.story_start import NOTHING, by_credit, signed_bars
 from toishi.explanation.toy.voice import Voice, tone
 from toishi.explanation.toy.walk import Answer, Token, Walk
 
@@ -26,7 +26,7 @@ def weights(walk: Walk, voice: Voice) -> Section:
     sequences = len({token.answer for token in update.tokens})
     share = voice.say(f"weights.share_{walk.row['reduction']}", tokens=len(update.tokens), sequences=sequences, limit=MAX_WORDS)
     push = voice.say("weights.push", see=voice.say("surprise.title"))
-    texts = [voice.say("weights.spread"), voice.say("weights.ratio"), share, push]
+    texts = [by_credit("weights.spread", walk, voice), voice.say("weights.ratio"), share, push]
     blocks: list[Block] = [Paragraph(text) for text in texts]
     blocks.append(token_table(walk, voice, update.tokens, clips=any(token.clip != "free" for token in update.tokens)))
     ordered = sorted(update.tokens, key=lambda token: -abs(token.push))

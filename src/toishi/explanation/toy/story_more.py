@@ -7,6 +7,7 @@ from toishi.explanation.page.markup import code
 from toishi.explanation.toy.model import MAX_WORDS
 from toishi.explanation.toy.story_advantages import high_bound, low_bound, token_table
 from toishi.explanation.toy.story_held import about_held, held_and_free
+from toishi.explanation.toy.story_pairs import pulling
 from toishi.explanation.toy.story_start import NOTHING, position_table, row_title
 from toishi.explanation.toy.story_step import agreed, moves_text
 from toishi.explanation.toy.voice import Voice
@@ -116,7 +117,7 @@ def words(walk: Walk, voice: Voice) -> Section:
     subtracted = walk.answers[0].subtracted
     values = {
         "reward": voice.listed(voice.short(reward) for reward in known),
-        "baseline": voice.say("words.baseline_none") if subtracted is None else voice.short(subtracted),
+        "baseline": _baseline(walk, voice) if subtracted is None else voice.short(subtracted),
         "advantages": voice.listed(voice.signed(answer.advantage) for answer in walk.answers),
         "entropy": f"{voice.short(walk.before.entropy[0])} → {voice.short(after.entropy[0])}",
         "kl": voice.short(after.kl_from_start[0]),
@@ -126,6 +127,11 @@ def words(walk: Walk, voice: Voice) -> Section:
     lines = [Line((voice.say(f"words.{name}.0"), voice.say(f"words.{name}.1", **values))) for name in names]
     table = Table(voice.columns("term", "meaning"), tuple(lines))
     return Section("words", voice.say("words.title"), voice.say("words.headline"), (table,))
+
+
+def _baseline(walk: Walk, voice: Voice) -> str:
+    """What stands for it where it is not one number."""
+    return voice.say("words.baseline_critic" if walk.valued is not None else "words.baseline_none")
 
 
 def voice_table(voice: Voice, names: tuple[str, ...], words: tuple[str, ...], lines: list[Line], caption: str) -> Table:
@@ -142,20 +148,27 @@ def _later(walk: Walk, voice: Voice, update: Update, before: State) -> Section:
     bounds = {"low": voice.short(low), "high": voice.short(high)}
     bounds |= {"down": voice.short(1 - low), "up": voice.short(high - 1)}
     after = update.step.after
+    pair = next((pair for pair in walk.pairs if pair.index == update.index), None)
+    if pair is not None:
+        body = "pairs"
     rewards = {"before": voice.short(before.expected_reward), "after": voice.short(after.expected_reward)}
     blocks: list[Block] = [
         Paragraph(say(f"later.body_{body}" if body else "later.body", **bounds)),
-        token_table(walk, voice, update.tokens, clips=True),
+        *(pulling(walk, pair, voice) if pair is not None else []),
+        token_table(walk, voice, update.tokens, clips=pair is None),
         *(Paragraph(text) for text in held_and_free(walk, update, voice)),
-        Paragraph(_later_loss(walk, update, voice)),
+        *([Paragraph(_later_loss(walk, update, voice))] if pair is None else []),
         position_table(walk, voice, update.gradient.first, update.step, first=True, start=before.probabilities),
         position_table(walk, voice, update.gradient.second, update.step, first=False, start=before.probabilities),
         Paragraph(say("later.after", moves=moves_text(walk, voice, before, after))),
         *(Paragraph(text) for text in about_held(walk, update, before, voice)),
         *([Paragraph(why)] if (why := _why_fell(walk, update, before, voice)) else []),
-        Paragraph(say("later.reward", **rewards)),
+        Paragraph(say("later.reward" if pair is None else "later.reward_pairs", **rewards)),
         agreed(voice, "later.checked", update.max_difference),
     ]
+    if pair is not None:
+        headline = say("later.headline_pairs", loss=voice.number(pair.loss), weight=voice.short(pair.weight))
+        return Section(f"update_{update.index}", say("later.title_pairs", index=update.index), headline, tuple(blocks))
     return Section(
         f"update_{update.index}", say("later.title", index=update.index), _later_headline(update, voice), tuple(blocks)
     )

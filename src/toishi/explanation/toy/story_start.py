@@ -34,7 +34,7 @@ def overview(walk: Walk, voice: Voice) -> Section:
         odd = walk.moves[word].surprising
         lines.append(Line(cells, "against" if odd else tone(after.probabilities.first[word] - walk.world.first[word])))
     columns = voice.columns("number", "answer", "score", "reward", "advantage", "first_push", "first_before", "first_after")
-    blocks: list[Block] = [Paragraph(voice.say("overview.read")), Table(columns, tuple(lines))]
+    blocks: list[Block] = [Paragraph(by_credit("overview.read", walk, voice)), Table(columns, tuple(lines))]
     surprising = [code(move.word) for move in walk.moves if move.surprising]
     if surprising:
         see = voice.say("surprise.title")
@@ -112,6 +112,12 @@ def answers(walk: Walk, voice: Voice) -> Section:
         blocks.append(Paragraph(voice.say("answers.failed")))
     title, headline = voice.say("answers.title", row=row_title(walk)), voice.say("answers.headline", group=len(walk.answers))
     return Section("answers", title, headline, tuple(blocks))
+
+
+def by_credit(key: str, walk: Walk, voice: Voice) -> str:
+    """The text for rows with this credit, or for those that compare the answers of the group."""
+    own = f"{key}_{walk.row['credit']}"
+    return voice.say(own if voice.say.maybe(own) else key)
 
 
 def row_title(walk: Walk) -> str:

@@ -248,12 +248,15 @@ def _turn(walk: Walk, odd: WordMove, voice: Voice) -> str:
 
 
 def _whole(walk: Walk, odd: WordMove, voice: Voice) -> str:
-    """What became of the whole answer that begins with the word; nothing when no answer of two words does."""
+    """What became of the whole answer that begins with the word; nothing when no answer of two words does, or
+    when its second word stayed as it was."""
     answer = next((a for a in walk.answers if len(a.tokens) > 1 and walk.world.words[a.tokens[0]] == odd.word), None)
     if answer is None:
         return ""
     second = answer.tokens[1]
     before, after = walk.world.second[second], walk.updates[0].step.after.probabilities.second[second]
+    if abs(after - before) < NOTHING:
+        return ""
     factors = {"first_before": odd.before, "first_after": odd.after, "second_before": before, "second_after": after}
     whole = {"before": voice.number(odd.before * before), "after": voice.number(odd.after * after)}
     numbers = {name: voice.short(value) for name, value in factors.items()}

@@ -42,9 +42,11 @@ class Evaluated:
         return sum(token.clip != "free" for token in self.tokens) / max(1, len(self.tokens))
 
 
-def scored(world: World, row: Algorithm) -> tuple[Group, tuple[Rollout, ...]]:
-    """The group with its advantages, and the answers that the loss averages over."""
-    (group,) = assign_advantages([group_of(world)], row, max_new_tokens=MAX_WORDS)
+def scored(world: World, row: Algorithm, logits_PV: Tensor | None = None) -> tuple[Group, tuple[Rollout, ...]]:
+    """The group with its advantages, and the answers that the loss averages over; seen from the model of step 0, or from these
+    logits where advantages are made of what a model says of the answers."""
+    seen_PV = logits_PV if row.needs_policy_before else None
+    (group,) = assign_advantages([group_of(world, seen_PV)], row, max_new_tokens=MAX_WORDS)
     return group, counted([group], row)
 
 

@@ -79,6 +79,7 @@ class Voice:
 TEXT_COLUMNS = {
     *("number", "answer", "says", "word", "quantity", "kl", "row"),
     *("clip", "term", "meaning", "place", "sum", "product"),
+    *("so_far", "surprise_sum", "advantage_sum", "implicit"),
 }
 
 

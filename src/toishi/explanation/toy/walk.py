@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from toishi.explanation.toy.model import World
+from toishi.explanation.toy.walk_beyond import PairStep, Valued
 
 Numbers = tuple[float, ...]
 Clip = Literal["free", "held_low", "held_high", "held_dual"]
@@ -235,7 +236,10 @@ class JudgeDistribution:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Walk:
-    """The whole step. `updates` has at least one entry; `beside_step` is the other optimizer's first step."""
+    """The whole step. `updates` has at least one entry; `beside_step` is the other optimizer's first step.
+
+    valued  the critic's part, for a row with one; pairs: one entry for each update, for a row that compares pairs
+    """
 
     world: World
     row: dict[str, object]
@@ -253,3 +257,5 @@ class Walk:
     identity: Identity
     value_model: ValueModel | None
     judge: JudgeDistribution
+    valued: Valued | None
+    pairs: tuple[PairStep, ...]
