@@ -21,6 +21,7 @@ from toishi.cli import (
     labelling,
     looking,
     measuring,
+    piping,
     replaying,
     running,
     toy,
@@ -99,7 +100,7 @@ def _options(
 
 
 PANELS = {
-    "Train": (running.demo, running.train, running.resume),
+    "Train": (running.demo, running.train, running.resume, piping.pipeline),
     "Look at a run": (explaining.explain, looking.audit, replaying.replay, whatif.whatif, measuring.evaluate, measuring.sample),
     "Make and choose data": (*collecting.COMMANDS, labelling.label),
     "Prepare and learn": (measuring.check, looking.recipes, looking.algorithms, verifying.verify, measuring.fetch),
