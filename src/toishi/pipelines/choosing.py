@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from toishi.collecting.asking import AskPlan, ask_all
+from toishi.collecting.asking import AskPlan, ask_all, number_of_prompts
 from toishi.collecting.evaluated import evaluation_sets
 from toishi.collecting.keeping import KeepPlan
 from toishi.collecting.keeping import keep as keep_answers
@@ -21,6 +21,7 @@ from toishi.config import Config
 from toishi.counting import counting
 from toishi.errors import DataError, ToishiError
 from toishi.given import NOTHING_GIVEN, the_task
+from toishi.pipelines.references import references
 from toishi.pipelines.sections import Asking, CollectStage, PairsStage, SelectStage
 from toishi.pipelines.store import Made
 from toishi.pipelines.work import Work
@@ -102,6 +103,8 @@ def _problems(stage: Asking, config: Config) -> Iterator[str]:
         yield f"algorithm '{config.algorithm.name}' trains a score, which answers no prompts; leave it out of the recipe"
     if not config.rewards:
         yield "rewards is []: nothing tells answers apart; give the recipe a reward"
+    if stage.prompts is None and not any(references(config.task.model_dump())):
+        yield from _raised(lambda: number_of_prompts(the_task(config, NOTHING_GIVEN), None))
 
 
 def _raised(build: Any) -> Iterator[str]:

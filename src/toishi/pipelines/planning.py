@@ -9,7 +9,7 @@ Decisions:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -36,13 +36,12 @@ _SHIPPED = Path(__file__).parent
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Planned:
-    """A stage as its keys say, before anything that it names exists. `takes`: what it takes from which stage."""
+    """A stage as its keys say, before anything that it names exists; `raw`: the keys themselves."""
 
     name: str
     kind: Kind
     raw: Mapping[str, Any]
     stage: Stage
-    takes: tuple[Reference, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -140,7 +139,7 @@ def read_pipeline(pipeline: str, overrides: Mapping[str, Any] | None = None) -> 
         outputs[name] = () if kind is None else kind.outputs
     for planned in stages:
         faults += [
-            f"stage '{planned.name}': aim: nothing is measured under the name '{aim}'; {_hint(aim, file.measure, 'measure is empty')}"
+            f"stage '{planned.name}': aim: nothing is measured under the name '{aim}'; {_hint(aim, file.measure)}"
             for aim in aims_of(planned.stage)
             if aim not in file.measure
         ]
@@ -165,6 +164,12 @@ def faults_of(pipeline: Pipeline, made: Mapping[Reference, str]) -> dict[str, li
     return {where: faults for where, faults in found.items() if faults}
 
 
+def waits(stage: Stage, config: Config | None) -> bool:
+    """Whether a stage takes something that is not there yet: a name that was not replaced."""
+    keys = {key: value for key, value in stage.model_dump(mode="json").items() if key not in ("recipe", "set")}
+    return any(references([keys, None if config is None else config.model_dump(mode="json")]))
+
+
 def validated(section: type[Any], values: Mapping[str, Any], where: str) -> Any:
     """A section out of plain values. Raises ConfigError that names every wrong key."""
     try:
@@ -183,8 +188,9 @@ def _planned(name: str, raw: Mapping[str, Any], outputs: Mapping[str, tuple[str,
         hint = nearest(str(raw.get("kind", "")), KINDS)
         raise ConfigError(f"{where}: {got}; {hint}")
     stage = validated(kind.section, raw, where)
-    taken = [parsed(found, outputs, where=where, later=later) for found in dict.fromkeys(references(raw))]
-    return Planned(name=name, kind=kind, raw=raw, stage=stage, takes=tuple(one for one in taken if one is not None))
+    for found in dict.fromkeys(references(raw)):
+        parsed(found, outputs, where=where, later=later)
+    return Planned(name=name, kind=kind, raw=raw, stage=stage)
 
 
 def _override(data: dict[str, Any], overrides: Mapping[str, Any]) -> None:
@@ -215,8 +221,8 @@ def _faults_of_stage(pipeline: Pipeline, planned: Planned, made: Mapping[Referen
     faults = list(planned.kind.problems(stage, config))
     if config is None:
         return faults
-    waits = any(one not in made for one in planned.takes)
-    return faults + (list(_without_data(config)) if waits else [one.message for one in preflight_of(config)])
+    found = _without_data(config) if waits(stage, config) else (one.message for one in preflight_of(config))
+    return [*faults, *found]
 
 
 def _faults_of_measured(pipeline: Pipeline, name: str) -> list[str]:
@@ -254,8 +260,8 @@ def _without_data(config: Config) -> Iterator[str]:
         yield str(error)
 
 
-def _hint(name: str, known: Iterable[str], none: str) -> str:
-    return nearest(name, known) if known else none
+def _hint(name: str, measured: Mapping[str, Any]) -> str:
+    return nearest(name, measured) if measured else "`measure` is empty"
 
 
 def _with(where: str, text: str) -> str:

@@ -27,19 +27,20 @@ from toishi.evaluate import Evaluation
 from toishi.machine import Machine
 from toishi.pipelines.contents import IDENTITY_FREE, sha256_of, with_contents
 from toishi.pipelines.measuring import known, measure_all
-from toishi.pipelines.planning import Pipeline, Planned, faults_of
+from toishi.pipelines.planning import Pipeline, Planned, faults_of, waits
 from toishi.pipelines.references import Reference
 from toishi.pipelines.sections import aims_of
 from toishi.pipelines.store import Finished, Store
 from toishi.pipelines.work import Work
 
-State = Literal["finished", "kept", "begun", "next", "waits"]
+State = Literal["finished", "kept", "begun", "next", "waits", "wrong"]
 STATES: Mapping[str, str] = {
     "finished": "done now",
     "kept": "done before, and nothing that it depends on has changed",
     "begun": "interrupted; goes on where it was",
     "next": "to be done",
     "waits": "to be done; depends on stages before it",
+    "wrong": "cannot be done as it is",
 }
 _WORDS_ONLY = ("recipe", "set", "about", "aim")
 """Keys of a stage that change nothing by themselves: the recipe counts as what it comes to."""
@@ -151,7 +152,12 @@ class _Walk:
 
     def look(self, planned: Planned) -> None:
         """Notes how a stage stands."""
-        if any(one not in self._sums for one in planned.takes):
+        try:
+            is_early = waits(*self.pipeline.stage_of(planned, self._sums))
+        except ConfigError:
+            self.views.append(self._view(planned, "wrong"))
+            return
+        if is_early:
             self.views.append(self._view(planned, "waits"))
             return
         key, _, start = self._identity(planned)

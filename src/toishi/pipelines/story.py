@@ -26,8 +26,8 @@ def page(view: PipelineView) -> Page:
         lead=literal(file.description) or f"{len(view.stages)} stages",
         contents="Contents",
         legend="95% intervals over prompts",
-        footer=f"Everything is in {code(str(view.folder))}. Run again: {code(f'toishi pipeline {view.pipeline.source}')}. What was "
-        "finished and depends on nothing that changed is kept.",
+        footer=f"Everything is in {code(str(view.folder))}. Run again: {code(f'toishi pipeline {view.pipeline.source}')}. What "
+        "was finished and depends on nothing that changed is kept.",
         sections=tuple(sections),
     )
 
