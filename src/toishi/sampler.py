@@ -98,7 +98,7 @@ def _answered(
             sampler.engine, prompts, rewards, weights, sampling_of(config, greedy=greedy),
             samples=config.evaluation.samples, seed=config.seed, step=step,
         )
-        for greedy in ([True, False] if config.evaluation.greedy else [False])
+        for greedy in ([True] if config.evaluation.greedy else []) + ([False] if config.evaluation.samples else [])
     )  # fmt: skip
 
 

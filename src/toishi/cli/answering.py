@@ -41,6 +41,14 @@ Data = Annotated[
         show_default=False,
     ),
 ]
+Shots = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Worked examples (JSONL rows with prompt and completion) shown before every prompt, and not written out.",
+        show_default=False,
+    ),
+]
 From = Annotated[
     Path | None,
     typer.Option(

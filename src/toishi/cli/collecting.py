@@ -23,6 +23,7 @@ from toishi.cli.answering import (
     Prompts,
     RightReward,
     Samples,
+    Shots,
     Threshold,
     Wanted,
     answers,
@@ -128,14 +129,7 @@ def collect(
     language: Annotated[
         str | None, typer.Option(metavar="CODE", help="Drop answers in other languages: en, ja, ...", show_default=False)
     ] = None,
-    shots: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Worked examples (JSONL rows with prompt and completion) shown before every prompt, not written out.",
-            show_default=False,
-        ),
-    ] = None,
+    shots: Shots = None,
     model: Model = None,
     checkpoint: Checkpoint = "last",
     data: Data = None,

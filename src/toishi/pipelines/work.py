@@ -10,7 +10,6 @@ from typing import Any
 from rich.console import Console
 
 from toishi.config import Config, load_config
-from toishi.pipelines.sections import Stage
 from toishi.recipes import recipe_path
 
 
@@ -39,7 +38,7 @@ class Work:
         return self.config
 
 
-def config_of(stage: Stage | Any, *, name: str, seed: int, model: Mapping[str, Any]) -> Config | None:
+def config_of(stage: Any, *, name: str, seed: int, model: Mapping[str, Any]) -> Config | None:
     """The recipe of a stage: its own keys, then the pipeline's seed and model, then the stage's model and changes.
 
     Raises ConfigError for what no recipe can have.
