@@ -183,6 +183,14 @@ def test_a_renewed_reference_is_the_policy_of_that_moment(tiny: Path, tmp_path: 
     assert all(reference[name].equal(policy[name]) for name in policy)
 
 
+def test_without_samples_greedy_answers_alone_are_measured(tiny: Path, tmp_path: Path) -> None:
+    changes = {"train.steps": 1, "evaluation": {"prompts": 4, "samples": 0, "every": 0}}
+    found = Run.open(loop.train(recipe(tiny, **changes), tmp_path / "run").folder).evaluations
+    assert [(line["step"], line["mode"]) for line in found] == [(0, "greedy"), (1, "greedy")]
+    with pytest.raises(ConfigError, match=r"evaluation.samples is 0 and evaluation.greedy is false: nothing would be measured"):
+        recipe(tiny, evaluation={"samples": 0, "greedy": False})
+
+
 def test_a_reference_that_nothing_compares_with_is_not_renewed(tiny: Path) -> None:
     with pytest.raises(ConfigError, match="reference_every=2 has no effect: no KL term and no credit compares"):
         recipe(tiny, algorithm={"name": "grpo", "reference_every": 2})

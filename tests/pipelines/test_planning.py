@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 
 from tests.pipelines.making import WRITTEN, read, small
 from toishi.errors import ConfigError
+from toishi.pipelines import contents
 from toishi.pipelines.planning import pipeline_names, read_pipeline
 from toishi.pipelines.running import faults, look_at
 
@@ -166,10 +168,21 @@ def test_a_pipeline_that_is_not_there(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", pipeline_names())
 def test_shipped_pipelines_have_no_fault(name: str, tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("toishi.pipelines.contents.bundled_model_folder", lambda: tiny)
+    monkeypatch.setattr(contents, "bundled_model_folder", lambda: tiny)
     pipeline = read_pipeline(name)
     assert faults(pipeline, tmp_path) == {}
     assert {stage.state for stage in look_at(pipeline, tmp_path).stages} == {"next", "waits"}
+
+
+def test_the_example_of_the_page_has_no_fault(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(contents, "bundled_model_folder", lambda: tiny)
+    page = (Path(__file__).parents[2] / "docs" / "pipelines.md").read_text("utf-8")
+    (tmp_path / "mine.yaml").write_text(page.split("```yaml\n")[1].split("```")[0])
+    pipeline = read_pipeline(str(tmp_path / "mine.yaml"), {"rl.train.steps": 50})
+    assert faults(pipeline, tmp_path) == {}
+    _, config = pipeline.stage_of(pipeline.stages[2], {})
+    assert config is not None
+    assert config.train.steps == 50
 
 
 def test_held_out_files_of_r1_hold_nothing_that_is_trained_on() -> None:
@@ -181,8 +194,6 @@ def test_held_out_files_of_r1_hold_nothing_that_is_trained_on() -> None:
 
 
 def prompts_of(file: Path) -> list[str]:
-    import json
-
     return [json.loads(line)["prompt"] for line in file.read_text("utf-8").splitlines()]
 
 

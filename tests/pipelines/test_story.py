@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from xml.etree import ElementTree
 
 import pytest
@@ -19,13 +19,13 @@ from toishi.pipelines.running import PipelineView, StageView
 from toishi.pipelines.story import as_record, headline
 
 
-def evaluation(values: list[float], mode: str = "greedy") -> Evaluation:
+def evaluation(values: list[float], mode: Literal["greedy", "sampled"] = "greedy") -> Evaluation:
     mean = sum(values) / len(values)
     return Evaluation(
         step=0, mode=mode, num_prompts=len(values), samples=1, temperature=1.0, value=mean, interval=(mean - 0.1, mean + 0.1),
         readable=None, value_readable=None, truncated=0.0, mean_tokens=3.0, unscored=0,
         by_prompt={f"p{place}": value for place, value in enumerate(values)},
-    )  # type: ignore[arg-type]  # fmt: skip
+    )  # fmt: skip
 
 
 def stage(name: str, before: list[float], after: list[float]) -> StageView:

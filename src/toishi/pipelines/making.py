@@ -55,7 +55,7 @@ def shrink(work: Work) -> Made:
 
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:
-    found = []
+    found: list[Mapping[str, Any]] = []
     for number, row in read_rows(path):
         if not isinstance(row, dict) or (CHAT not in row and not isinstance(row.get(TEXT), str)):
             raise DataError(f"{path}, row {number}: no `messages` and no text in `prompt`; give every row one of the two")

@@ -92,7 +92,7 @@ def run_pipeline(pipeline: Pipeline, folder: Path, console: Console) -> Pipeline
     """Runs what is not done yet. Raises what a stage raises, with the stage's name in front; what was done before stays."""
     store = Store(folder)
     with store.writing({"name": pipeline.name, "source": str(pipeline.source), "file": pipeline.file.model_dump(mode="json")}):
-        pipeline = pipeline.with_dtype(store.decided(lambda: Machine.decide(_base_model(pipeline)).dtype))
+        pipeline = pipeline.with_dtype(store.decide(lambda: Machine.decide(_base_model(pipeline)).dtype))
         require_no_fault(pipeline, store)
         walk = _Walk(pipeline, store, console)
         base = walk.measure(pipeline.base, _sum_of(pipeline.base), "the model at the start") if walk.configs else {}
@@ -107,12 +107,12 @@ def look_at(pipeline: Pipeline, folder: Path) -> PipelineView:
     """What would be done and what is done already; nothing is written."""
     store = Store(folder)
     dtype = store.decided()
-    pipeline = pipeline if dtype is None else pipeline.with_dtype(dtype)
+    pipeline = pipeline.with_dtype(dtype) if dtype else pipeline
     walk = _Walk(pipeline, store, Console(quiet=True))
     for planned in pipeline.stages:
         walk.look(planned)
     base = known(store, walk.configs, _sum_of(pipeline.base))
-    return PipelineView(pipeline=pipeline, folder=folder, stages=tuple(walk.views), base=base, dtype=dtype or "")
+    return PipelineView(pipeline=pipeline, folder=folder, stages=tuple(walk.views), base=base, dtype=dtype)
 
 
 def faults(pipeline: Pipeline, folder: Path) -> dict[str, list[str]]:

@@ -75,14 +75,16 @@ class Store:
         finally:
             release()
 
-    def decided(self, decide: Callable[[], str] | None = None) -> str | None:
-        """The precision of everything in this pipeline, decided once; None where it was not and `decide` is not given."""
+    def decided(self) -> str:
+        """The precision of everything in this pipeline; "" where it was not decided yet."""
         path = self.folder / DECIDED_FILE
-        if not path.is_file():
-            if decide is None:
-                return None
-            write_json(path, {"dtype": decide()})
-        return str(read_sealed(path)["dtype"])
+        return str(read_sealed(path)["dtype"]) if path.is_file() else ""
+
+    def decide(self, decide: Callable[[], str]) -> str:
+        """The precision, decided now unless it was."""
+        if not self.decided():
+            write_json(self.folder / DECIDED_FILE, {"dtype": decide()})
+        return self.decided()
 
     def stage_folder(self, name: str, key: str) -> Path:
         """Where a stage of this content works."""
