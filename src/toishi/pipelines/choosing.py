@@ -147,7 +147,7 @@ def _written(work: Work, rows: Sequence[dict[str, Any]], report: dict[str, Any],
     path = work.folder / DATA
     if not rows:
         raise DataError(
-            f"stage '{work.name}': {nothing}, so the pipeline cannot go on. All answers are in {samples_path(path)}; change "
+            f"{nothing}, so the pipeline cannot go on. All answers are in {samples_path(path)}; change "
             "what the stage keeps, its prompts or its model, and run the pipeline again"
         )
     write_rows(path, rows)

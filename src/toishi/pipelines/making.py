@@ -35,7 +35,7 @@ def join(work: Work) -> Made:
     shared = sorted(set.intersection(*(set(row) for row in rows)) - {CHAT, TEXT})
     if not shared:
         raise DataError(
-            f"stage '{work.name}': its files have no column in common besides the prompt ({', '.join(stage.files)}); join "
+            f"its files have no column in common besides the prompt ({', '.join(stage.files)}); join "
             "files of one form, such as rows with `completion`, or rows with `chosen` and `rejected`"
         )
     joined = [one | {name: row[name] for name in shared} for one, row in zip(asked, rows, strict=True)]

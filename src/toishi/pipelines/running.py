@@ -12,7 +12,8 @@ Decisions:
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -179,15 +180,18 @@ class _Walk:
         if done is None:
             done = self._make(planned, key, identity)
         self._take(planned, done)
-        after = self.measure(str(done.paths["model"]), done.sums["model"], planned.name) if self._speaks(planned) else {}
-        self.views.append(self._done(planned, state, key, done, start, after, known(self.store, self.configs, start)))
+        before: Measures = {}
+        after: Measures = {}
+        if self._speaks(planned):
+            origin = planned.kind.starts(self.pipeline.stage_of(planned, self._paths)[0])
+            before = self.measure(origin, start, f"what '{planned.name}' started from")
+            after = self.measure(str(done.paths["model"]), done.sums["model"], f"what '{planned.name}' made")
+        self.views.append(self._done(planned, state, key, done, start, after, before))
 
     def measure(self, model: str, model_sum: str, what: str) -> dict[str, list[Evaluation]]:
         """What a model comes to on all held-out prompts."""
-        try:
+        with _named(f"measuring {what}"):
             return measure_all(self.store, self.configs, model, model_sum, Display(self.console))
-        except ToishiError as error:
-            raise type(error)(f"measuring {what}: {error}") from error
 
     def _make(self, planned: Planned, key: str, identity: Any) -> Finished:
         began = time.monotonic()
@@ -197,9 +201,11 @@ class _Walk:
             name=planned.name, stage=stage, config=config, folder=folder, seed=self.pipeline.file.seed, console=self.console
         )
         try:
-            made = planned.kind.make(work)
-        except ToishiError as error:
-            error.args = (f"stage '{planned.name}': {error}",)
+            with _named(f"stage '{planned.name}'"):
+                made = planned.kind.make(work)
+        except KeyboardInterrupt:
+            text = f"interrupted in stage '{planned.name}'; the same command goes on there"
+            self.console.print(Text(text, style="yellow"))
             raise
         seconds = time.monotonic() - began
         self.store.finish(planned.name, key, made, kind=planned.stage.kind, identity=identity, seconds=seconds)
@@ -242,6 +248,16 @@ class _Walk:
             planned, state, key=key, folder=done.folder, seconds=done.seconds, sittings=done.sittings, paths=done.paths,
             facts=done.facts, model=done.sums.get("model", ""), start=start, after=after, before=before,
         )  # fmt: skip
+
+
+@contextmanager
+def _named(where: str) -> Iterator[None]:
+    """Errors that come out of it say where they came from."""
+    try:
+        yield
+    except ToishiError as error:
+        error.args = (f"{where}: {error}",)
+        raise
 
 
 def _numbers_of(config: Config) -> dict[str, Any]:
