@@ -16,7 +16,7 @@ from tests.pipelines.making import small, written
 from toishi.evaluate import Evaluation
 from toishi.pipelines.gains import deciding, gains_of, outcome
 from toishi.pipelines.running import PipelineView, StageView
-from toishi.pipelines.story import as_record, headline
+from toishi.pipelines.story import _inside, as_record, headline
 
 
 def evaluation(values: list[float], mode: Literal["greedy", "sampled"] = "greedy") -> Evaluation:
@@ -60,6 +60,8 @@ def test_verdicts_by_the_interval_alone(told: PipelineView) -> None:
     low, high = gains["mixed"].interval or (0.0, 0.0)
     assert low < -0.3
     assert high > 0.3
+    assert _inside(told.folder / "stages" / "a", told.folder) == "stages/a"
+    assert _inside(told.folder.parent, told.folder) == str(told.folder.parent)
     assert headline(told, list(gains.values())) == (
         "Helped: up (vowels). Made it worse: down (vowels). Did not help: same (vowels). "
         "Cannot be told: mixed (vowels), few (vowels)."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
+from pathlib import Path
 from typing import Any
 
 from toishi.display_tables import counted, duration, mode_in_words, span
@@ -37,9 +38,14 @@ def headline(view: PipelineView, gains: Sequence[Gain]) -> str:
     aimed = [gain for gain in deciding(gains) if gain.is_aim]
     if not aimed:
         return "Nothing was measured that a stage is meant to raise (`measure`, `aim`), so no stage can be judged."
+    return _by_verdict([(gain, f"{gain.stage} ({gain.measure})") for gain in aimed])
+
+
+def _by_verdict(named: Sequence[tuple[Gain, str]]) -> str:
+    """Each verdict with those that it was passed on."""
     parts = []
     for kind, words in WORDS.items():
-        names = [f"{gain.stage} ({gain.measure})" for gain in aimed if gain.outcome == kind]
+        names = [name for gain, name in named if gain.outcome == kind]
         if names:
             parts.append(f"{words[0].upper()}{words[1:]}: {', '.join(names)}.")
     return " ".join(parts)
@@ -109,17 +115,18 @@ def _measure(view: PipelineView, gains: Sequence[Gain], name: str) -> Section:
         Column("stage", False), Column("before"), Column("after"), Column("change [95% interval]"), Column("verdict", False),
     )  # fmt: skip
     table = Table(columns=columns, lines=tuple(map(_gain_line, first)), caption=_caption(view, name, mode))
-    blocks: list[Block] = [table]
+    worth = f" A gain below {asked.worth:g} would not matter." if asked.worth else ""
+    said = Paragraph(f"Measured: {literal(asked.about)}.{worth}" if asked.about else worth.strip())
+    blocks: list[Block] = [*([said] if said.text else []), table]
     if first:
         items = tuple((gain.stage, gain.change, f"{gain.change:+.3f}") for gain in first if math.isfinite(gain.change))
-        blocks.append(Signed(caption="change by stage", items=items))
+        blocks.append(Signed(caption="change by stage; how sure it is, the table says", items=items))
     rest = [gain for gain in mine if gain.mode != mode]
     if rest:
         more = Table(columns=columns, lines=tuple(map(_gain_line, rest)), caption=_caption(view, name, rest[0].mode))
         blocks.append(Folded(title="the same with sampled answers", blocks=(more,)))
-    worth = f" A gain below {asked.worth:g} would not matter." if asked.worth else ""
-    about = literal(asked.about) if asked.about else ""
-    return Section(key=f"measure-{name}", title=f"Held out: {name}", headline=about + worth, blocks=tuple(blocks))
+    words = _by_verdict([(gain, gain.stage) for gain in first]) or "No stage made a model that was measured."
+    return Section(key=f"measure-{name}", title=f"Held out: {name}", headline=words, blocks=tuple(blocks))
 
 
 def _caption(view: PipelineView, name: str, mode: str) -> str:
@@ -141,7 +148,7 @@ def _gain_line(gain: Gain) -> Line:
 
 def _made(view: PipelineView) -> Section:
     lines = [
-        Line(cells=(code(stage.name), literal(stage.about), code(output), code(str(path))))
+        Line(cells=(code(stage.name), literal(stage.about), code(output), code(_inside(path, view.folder))))
         for stage in view.stages
         for output, path in stage.paths.items()
     ]
@@ -150,6 +157,11 @@ def _made(view: PipelineView) -> Section:
     total = sum(stage.seconds or 0.0 for stage in view.stages)
     text = f"The stages took {duration(total)} by the clock, without the measurements between them. Precision: {view.dtype}."
     return Section(key="made", title="What was made", headline=text, blocks=tuple(folded))
+
+
+def _inside(path: Path, folder: Path) -> str:
+    """A path as it stands in the pipeline's folder."""
+    return path.relative_to(folder).as_posix() if path.is_relative_to(folder) else str(path)
 
 
 def as_record(view: PipelineView) -> dict[str, Any]:
