@@ -10,27 +10,17 @@ Decisions:
 
 from __future__ import annotations
 
-import hashlib
-import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
+from toishi.collecting.samples import sha256_of
 from toishi.policy.bundled import bundled_model_folder
-from toishi.record.files import plain, sha256_file
+from toishi.record.files import sha256_file
 
 IDENTITY_FREE = ("name", "description")
 """Keys of a configuration that change no number."""
-
-
-def sha256_of(values: Any) -> str:
-    """sha256 of plain values, whatever the order of keys.
-
-    >>> sha256_of({"a": 1, "b": 2}) == sha256_of({"b": 2, "a": 1})
-    True
-    """
-    return hashlib.sha256(json.dumps(plain(values), sort_keys=True, ensure_ascii=True).encode()).hexdigest()
 
 
 def sha256_at(path: Path) -> str:

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from toishi.collecting.samples import sha256_of
 from toishi.config import Config
 from toishi.display import Display
 from toishi.evaluate import Evaluation
-from toishi.pipelines.contents import IDENTITY_FREE, sha256_of, with_contents
+from toishi.pipelines.contents import IDENTITY_FREE, with_contents
 from toishi.pipelines.store import Store
 from toishi.record.lines import finite
 from toishi.sampler import Sampler, measure_model

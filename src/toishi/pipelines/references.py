@@ -27,9 +27,6 @@ class Reference:
     stage: str
     output: str
 
-    def __str__(self) -> str:
-        return f"${{stages.{self.stage}.{self.output}}}"
-
 
 def references(value: Any) -> Iterator[str]:
     """The names between `${` and `}` in all texts of nested plain values.

@@ -21,12 +21,13 @@ from typing import Any, Literal
 from rich.console import Console
 from rich.text import Text
 
+from toishi.collecting.samples import sha256_of
 from toishi.config import Config, ModelConfig
 from toishi.display import Display
 from toishi.errors import ConfigError, ToishiError
 from toishi.evaluate import Evaluation
 from toishi.machine import Machine
-from toishi.pipelines.contents import IDENTITY_FREE, sha256_of, with_contents
+from toishi.pipelines.contents import IDENTITY_FREE, with_contents
 from toishi.pipelines.measuring import known, measure_all
 from toishi.pipelines.planning import Pipeline, Planned, faults_of, waits
 from toishi.pipelines.references import Reference
