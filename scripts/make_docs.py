@@ -14,7 +14,7 @@ import inspect
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, get_args, get_origin, get_type_hints
 
 from pydantic import BaseModel
 from pydantic.fields import FieldInfo
@@ -24,6 +24,8 @@ from toishi.algorithms.rows import ROWS, Algorithm
 from toishi.config import Config
 from toishi.health.document import page as health_page
 from toishi.metrics import METRICS
+from toishi.pipelines.kinds import KINDS
+from toishi.pipelines.sections import Measured, PipelineFile
 from toishi.recipes import recipe_description, recipe_names
 from toishi.record.schema import schema_markdown
 from toishi.rewards import REWARDS
@@ -32,6 +34,7 @@ from toishi.tasks import TASKS
 ROOT = Path(__file__).parents[1]
 TABLE_BEGINS, TABLE_ENDS = "<!-- algorithms: printed by make docs -->", "<!-- end of algorithms -->"
 TYPES = {str: "text", int: "whole number", float: "number", bool: "true, false", Any: "anything"}
+KINDS_BEGIN, KINDS_END = "<!-- kinds: printed by make docs -->", "<!-- end of kinds -->"
 CHOICES = ("baseline", "scale", "filter", "ratio_level", "surrogate", "reduction")
 
 
@@ -46,6 +49,7 @@ def pages() -> dict[Path, str]:
         docs / "rewards.md": rewards_page(),
         docs / "health.md": health_page(),
         docs / "run-folder.md": schema_markdown(),
+        docs / "pipelines.md": pipelines_page((ROOT / docs / "pipelines.md").read_text(encoding="utf-8")),
         Path("README.md"): readme((ROOT / "README.md").read_text(encoding="utf-8")),
     }
 
@@ -55,6 +59,20 @@ def readme(text: str) -> str:
     before, rest = text.split(TABLE_BEGINS)
     _, after = rest.split(TABLE_ENDS)
     return f"{before}{TABLE_BEGINS}\n\n{algorithms_table('docs/algorithms/')}\n{TABLE_ENDS}{after}"
+
+
+def pipelines_page(text: str) -> str:
+    """docs/pipelines.md with fresh tables of what a pipeline file may hold."""
+    before, rest = text.split(KINDS_BEGIN)
+    _, after = rest.split(KINDS_END)
+    parts = [
+        f"### {name}\n\n{inspect.getdoc(kind.section)} Makes {', '.join(f'`{made}`' for made in kind.outputs)}.\n\n"
+        f"{fields_table(kind.section)}"
+        for name, kind in KINDS.items()
+    ]
+    parts += [f"### measure\n\n{inspect.getdoc(Measured)}\n\n{fields_table(Measured)}"]
+    parts += [f"### The file\n\n{fields_table(PipelineFile)}"]
+    return f"{before}{KINDS_BEGIN}\n\n{chr(10).join(parts)}\n{KINDS_END}{after}"
 
 
 def algorithms_table(folder: str) -> str:
@@ -230,6 +248,8 @@ def type_name(annotation: Any) -> str:
     """A type as people write it: int, text, 'a' or 'b', list of ..., or null."""
     arguments = get_args(annotation)
     origin = str(get_origin(annotation) or "")
+    if get_origin(annotation) is Annotated:
+        return type_name(arguments[0])
     if "Literal" in origin:
         return ", ".join(str(choice) for choice in arguments)
     if "tuple" in origin:

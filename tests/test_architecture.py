@@ -36,9 +36,9 @@ LAYERS: dict[int, tuple[str, ...]] = {
         *("heldout", "ranking", "comparison"),
         *("forecast", "memory", "machine", "disk", "golds", "sampler", "tracked"),
         *("provenance", "recorded", "resuming", "rejudging", "collecting"),
-        *("check", "rendering", "consoles", "display", "display_tables", "replay", "tracing", "counterfactual"),
+        *("check", "rendering", "consoles", "counting", "display", "display_tables", "replay", "tracing", "counterfactual"),
     ),
-    6: ("recipes", "api", "callbacks", "interop"),
+    6: ("recipes", "api", "callbacks", "interop", "pipelines"),
     7: ("cli", "__main__"),
 }
 LAYER_OF = {part: layer for layer, parts in LAYERS.items() for part in parts}

@@ -27,6 +27,12 @@ def test_adam_keeps_two_numbers_a_weight_and_the_first_checkpoint_none() -> None
     assert estimate_disk(recipe(optimizer__name="sgd"), trained=1_000, weight_bytes=4, tokenizer=None).later == 4_000
 
 
+def test_a_reference_that_is_renewed_is_kept_with_every_checkpoint() -> None:
+    renewed = recipe(algorithm={"name": "grpo", "kl": "k3", "kl_coef": 0.1, "reference_every": 10})
+    found = estimate_disk(renewed, trained=1_000, weight_bytes=4, tokenizer=None)
+    assert (found.first, found.later) == (8_000, 16_000)
+
+
 @pytest.mark.parametrize(
     ("policy", "expected"),
     [

@@ -20,6 +20,7 @@ from transformers import AutoModelForCausalLM
 
 from tests.tiny import save_tiny
 from toishi import loop
+from toishi.checkpoints import load_checkpoint
 from toishi.config import Config, load_config
 from toishi.display import Display
 from toishi.errors import ConfigError, HealthStop, NumericsError, RewardError
@@ -106,6 +107,7 @@ import sys
 from pathlib import Path
 from tests.test_loop import recipe
 from toishi import loop
+from toishi.checkpoints import load_checkpoint
 loop.train(recipe(Path(sys.argv[1]), **{"train.steps": 6, **eval(sys.argv[3])}), sys.argv[2])
 """
 
@@ -159,6 +161,39 @@ def test_resume_restores_adam_and_the_reference(tiny: Path, tmp_path: Path) -> N
         assert one.step(step).updates == other.step(step).updates
     assert other.metrics[-1]["update/kl_policy_ref"] > 0
     assert other.metrics[0]["update/kl_policy_ref"] == pytest.approx(0.0, abs=1e-12)
+
+
+@pytest.mark.parametrize("stopped_after", [1, 3, 4])
+def test_a_renewed_reference_is_the_policy_of_that_moment(tiny: Path, tmp_path: Path, stopped_after: int) -> None:
+    """Every 2 steps: KL is 0 at steps 1, 3 and 5, where policy and reference are one, and only there; resumed at any step."""
+    algorithm = {"name": "grpo", "kl": "k3", "kl_coef": 0.5, "reference_every": 2}
+    overrides = {"algorithm": algorithm, "checkpoint": {"every": 1, "keep_last": 9}}
+    wanted = Run.open(loop.train(recipe(tiny, **overrides), tmp_path / "straight").folder)
+    half = loop.train(recipe(tiny, **overrides, **{"train.steps": stopped_after}), tmp_path / "half").folder
+    longer(half, 6)
+    loop.resume(half)
+    found = Run.open(half)
+    for step in range(stopped_after + 1, 7):
+        assert found.step(step).updates == wanted.step(step).updates
+    values = {line["step"]: line["update/kl_policy_ref"] for line in wanted.metrics}
+    for step in range(1, 7):
+        assert (abs(values[step]) < 1e-9) == (step % 2 == 1), values
+    reference = load_checkpoint(wanted.folder / "checkpoints" / "step_000005").state["reference"]
+    policy = load_file(wanted.folder / "checkpoints" / "step_000004" / "model" / "model.safetensors")
+    assert all(reference[name].equal(policy[name]) for name in policy)
+
+
+def test_without_samples_greedy_answers_alone_are_measured(tiny: Path, tmp_path: Path) -> None:
+    changes = {"train.steps": 1, "evaluation": {"prompts": 4, "samples": 0, "every": 0}}
+    found = Run.open(loop.train(recipe(tiny, **changes), tmp_path / "run").folder).evaluations
+    assert [(line["step"], line["mode"]) for line in found] == [(0, "greedy"), (1, "greedy")]
+    with pytest.raises(ConfigError, match=r"evaluation.samples is 0 and evaluation.greedy is false: nothing would be measured"):
+        recipe(tiny, evaluation={"samples": 0, "greedy": False})
+
+
+def test_a_reference_that_nothing_compares_with_is_not_renewed(tiny: Path) -> None:
+    with pytest.raises(ConfigError, match="reference_every=2 has no effect: no KL term and no credit compares"):
+        recipe(tiny, algorithm={"name": "grpo", "reference_every": 2})
 
 
 def test_a_finished_run_resumes_to_nothing(straight: Path) -> None:

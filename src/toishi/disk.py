@@ -65,14 +65,16 @@ def _gigabytes(num_bytes: int) -> str:
 def estimate_disk(
     config: Config, *, trained: int, weight_bytes: int, tokenizer: Any, folder: Path | str | None = None
 ) -> DiskEstimate:
-    """What the checkpoints of this recipe take in `folder` (by default where its runs are made), a critic of its own included.
+    """What the checkpoints of this recipe take in `folder` (by default where its runs are made), with a critic of its own
+    and a reference that is renewed (counted in the master's precision, which is the most that it takes).
 
     trained       how many weights are trained, which are those that are saved
     weight_bytes  bytes of one of them in its master copy
     """
     second = config.algorithm.needs_critic and config.critic.kind == "separate"
     critic = trained * weight_bytes if second else 0  # a critic's head is nothing beside a model
-    model = trained * weight_bytes + critic + _tokenizer_bytes(tokenizer)
+    renewed = trained * weight_bytes if config.algorithm.reference_every else 0
+    model = trained * weight_bytes + critic + renewed + _tokenizer_bytes(tokenizer)
     kept, extra = kept_checkpoints(config)
     return DiskEstimate(
         first=model,

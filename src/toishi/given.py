@@ -100,10 +100,16 @@ def the_task(config: Config, given: Given) -> Task:
 
 
 def the_rewards(config: Config, given: Given, columns: frozenset[str] | None) -> tuple[Reward, ...]:
-    """The given rewards, or those that the configuration describes; checked against the data's columns where they are known."""
+    """The given rewards, or those that the configuration describes; checked against the data's columns where they are known.
+
+    None are needed where written answers teach and nothing is measured.
+    """
     if config.algorithm.predicts == "score":
         if given.rewards is not None:
             raise ConfigError(f"rewards: algorithm '{config.algorithm.name}' samples no answers to judge; leave rewards= out")
+        return ()
+    teaches_by_itself = config.algorithm.answers_per_prompt is not None and config.evaluation.prompts == 0
+    if teaches_by_itself and not config.rewards and given.rewards is None:
         return ()
     _require_same("rewards", config.rewards, None if given.rewards is None else [reward.name for reward in given.rewards])
     return build_rewards(config.rewards, columns=columns) if given.rewards is None else check_rewards(given.rewards, columns)

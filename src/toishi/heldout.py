@@ -24,7 +24,8 @@ class Look:
 def answers(session: Session, prompts: Sequence[Prompt], full: bool) -> Iterator[Look]:
     """Answers to held-out prompts, judged: greedy ones, and k samples before and after (or where no greedy ones are asked)."""
     config = session.config.evaluation
-    for greedy in ([True] if config.greedy else []) + ([False] if full or not config.greedy else []):
+    sampled = config.samples > 0 and (full or not config.greedy)
+    for greedy in ([True] if config.greedy else []) + ([False] if sampled else []):
 
         def make(greedy: bool = greedy) -> Evaluation:
             return evaluate(

@@ -38,7 +38,7 @@ from toishi.heldout import measure
 from toishi.memory import telling_what_to_change
 from toishi.metrics import WEIGHTS_CHECKSUM, sampler_gap, step_metrics, timing_metrics
 from toishi.ops.checksum import weights_checksum
-from toishi.passes import with_reference, with_values
+from toishi.passes import renew_reference, with_reference, with_values
 from toishi.policy.saving import save_model
 from toishi.record.schema import step_name
 from toishi.record.writer import RunWriter
@@ -116,6 +116,7 @@ def train_step(session: Session, display: Display) -> StepReport:
     """One step: sample, score, compare, update. Only a trace is written here; the step is not on record yet."""
     config, step = session.config, session.step + 1
     clock, used = Clock(), usage_of(session.rewards)
+    renew_reference(session.policy, session.settings, step)
     gathered = SOURCES[config.algorithm.source](session, step, clock, display)
     groups = gathered.groups
     with clock("update"):
@@ -191,6 +192,8 @@ def checkpoint(session: Session) -> None:
     state: dict[str, Any] = {"optimizer": session.optimizer.state_dict(), "next_prompt": session.next_prompt}
     if session.critic is not None:
         state["critic"] = session.critic.state()
+    if session.config.algorithm.reference_every > 0:
+        state["reference"] = session.policy.reference_state()
     path = save_checkpoint(
         session.writer.folder, session.step, write_model, state,
         keep_last=config.keep_last, protect=protected(session), lines=session.writer.heads(),

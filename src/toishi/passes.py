@@ -56,8 +56,15 @@ class UpdateSettings:
         return replace(self, algorithm=self.algorithm.at(step, self.critic.warmup_steps))
 
 
+def renew_reference(policy: Policy, settings: UpdateSettings, step: int) -> None:
+    """Makes the policy its own reference, where that is due before this step: with `reference_every` 2 before 3, 5, 7, ..."""
+    row = settings.algorithm
+    if row.needs_step_0 and row.reference_every > 0 and step > 1 and (step - 1) % row.reference_every == 0:
+        policy.keep_reference()
+
+
 def with_reference(policy: Policy, groups: Sequence[Group], settings: UpdateSettings) -> tuple[Group, ...]:
-    """The groups with log-probs under the model of step 0, where KL or advantages need them, and the policy's, if unknown."""
+    """The groups with log-probs under the reference, where KL or advantages need them, and the policy's, if unknown."""
     row, everyone = settings.algorithm, [rollout for group in groups for rollout in group.rollouts]
     if row.needs_teacher:
         policy.taught().look_at(everyone)

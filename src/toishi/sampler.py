@@ -61,8 +61,12 @@ class Sampler:
         return cls(loaded=loaded, policy=policy, renderer=renderer, engine=engine, machine=machine, able=able)
 
 
-def measure_model(config: Config, *, step: int = 0, run: Run | None = None) -> tuple[Evaluation, ...]:
+def measure_model(
+    config: Config, *, step: int = 0, run: Run | None = None, sampler: Sampler | None = None
+) -> tuple[Evaluation, ...]:
     """The evaluations that a run of this recipe makes at `step` with the model as it is: greedy (if it says so) and sampled.
+
+    sampler  the recipe's model, where it is open already
 
     Equal step, seed and weights give the run's own numbers again. Raises ConfigError when the recipe holds nothing out.
     """
@@ -70,7 +74,8 @@ def measure_model(config: Config, *, step: int = 0, run: Run | None = None) -> t
     heldout = list(materials.task.heldout_prompts()[: config.evaluation.prompts])
     if not heldout:
         raise ConfigError("nothing to measure on: the task holds no prompt out, or evaluation.prompts is 0; set task.heldout")
-    sampler = Sampler.open(config.model, seed=config.seed, run=run, predicts=config.algorithm.predicts)
+    if sampler is None:
+        sampler = Sampler.open(config.model, seed=config.seed, run=run, predicts=config.algorithm.predicts)
     prompts = [sampler.renderer.render(prompt) for prompt in heldout]
     refuse_long(prompts, config.sampling.max_prompt_tokens)
     return MEASURED[config.algorithm.predicts](sampler, config, prompts, materials.rewards, step)
@@ -93,7 +98,7 @@ def _answered(
             sampler.engine, prompts, rewards, weights, sampling_of(config, greedy=greedy),
             samples=config.evaluation.samples, seed=config.seed, step=step,
         )
-        for greedy in ([True, False] if config.evaluation.greedy else [False])
+        for greedy in ([True] if config.evaluation.greedy else []) + ([False] if config.evaluation.samples else [])
     )  # fmt: skip
 
 

@@ -256,7 +256,7 @@ def restore_learner(config: Config, machine: Machine, run: Mapping[str, Any], sa
     renderer = Renderer(loaded.tokenizer, loaded.module)
     policy = _policy(config, machine, loaded)
     if masters is not None:
-        policy.keep_reference()
+        policy.keep_reference(saved.state.get("reference"))
         policy.load_masters(masters)
     _take_teacher(config, policy, loaded.tokenizer, run)
     critic = _critic(config, machine, policy, model)

@@ -1,10 +1,10 @@
 """The engine on a real model in float32: answers are those of one-by-one sampling of the unmodified module.
 
-One-by-one sampling draws a token from the module's distribution after the tokens before it: the cumulative sums of its blocks of
-256 tokens are inverted at the request's first uniform number for that position, those inside the block at the second. So one
-plain pass of the module over prompt and answer (no cache, no batch, no mask, no packing) checks an answer: at every position both
-numbers must lie in the intervals of the token that was found. Where one first lies outside, the two samplings part; that is
-allowed only within 1e-5 of an interval's end, and seldom.
+One-by-one sampling draws a token from the module's distribution after the tokens before it: the cumulative sums of its blocks
+of 256 tokens are inverted at the request's first uniform number for that position, those inside the block at the second. So one
+plain pass of the module over prompt and answer (no cache, no batch, no mask, no packing) checks an answer: at every position
+both numbers must lie in the intervals of the token that was found. Where one first lies outside, the two samplings part; that
+is allowed only within 1e-5 of an interval's end, and seldom.
 """
 
 from __future__ import annotations

@@ -64,6 +64,10 @@ KINDS: dict[str, dict[str, Any]] = {
     "accumulation": {"train.micro_batch_tokens": 20, "train.group_size": 4},
     "two inner epochs, two minibatches": {"train.inner_epochs": 2, "train.minibatches": 2},
     "kl": {"algorithm": {"name": "grpo", "kl": "k3", "kl_coef": 0.5}},
+    "kl to a reference that is renewed": {
+        "algorithm": {"name": "grpo", "kl": "k3", "kl_coef": 0.5, "reference_every": 2},
+        "train.steps": 5,
+    },
     "kl in the reward, lora": {"algorithm": {"name": "reinforce_pp", "kl_coef": 0.1}, "model.lora": {"rank": 2}},
     "bfloat16": {"model.dtype": "bfloat16"},
     "sgd with momentum and decay": {

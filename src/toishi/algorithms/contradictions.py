@@ -56,6 +56,11 @@ CONTRADICTIONS: tuple[tuple[Callable[[Any], bool], str], ...] = (
         "'{row.scale}' would have no effect; set both to 'none'",
     ),
     (
+        lambda row: row.reference_every > 0 and not row.needs_step_0,
+        "reference_every={row.reference_every} has no effect: no KL term and no credit compares with a reference of this run; "
+        "choose kl k2, k3, ratio_k3 or k1_in_reward with a kl_coef, or set it to 0",
+    ),
+    (
         lambda row: row.reference == "teacher" and not row.needs_reference,
         "reference 'teacher' has no effect: no KL term and no credit asks for it; choose credit 'teacher', or kl k2, k3 or "
         "ratio_k3 with a kl_coef",

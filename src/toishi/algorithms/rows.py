@@ -115,6 +115,7 @@ class Algorithm(BaseModel):
     reference: Literal["step_0", "teacher"] = Field(
         default="step_0", description="whose log-probs of the answers KL terms and advantages compare with: see `teacher`"
     )
+    reference_every: int = Field(default=0, ge=0, description="steps until the policy is the new 'step_0' (R1: 400); 0 = never")
     divergence_coef: float = Field(
         default=0.0, ge=0, description="factor of the divergence from the teacher's whole next-token distribution, in the loss"
     )

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -44,6 +41,14 @@ Data = Annotated[
         show_default=False,
     ),
 ]
+Shots = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="FILE",
+        help="Worked examples (JSONL rows with prompt and completion) shown before every prompt, and not written out.",
+        show_default=False,
+    ),
+]
 From = Annotated[
     Path | None,
     typer.Option(
@@ -62,7 +67,6 @@ RightReward = Annotated[
     ),
 ]
 Threshold = Annotated[float, typer.Option(callback=finite, help="A value of that reward at or above it is right.")]
-SAY_EVERY_S = 30.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +84,7 @@ class Wanted:
     settings: list[str] | None
     go_on: bool
     overwrite: bool
+    shots: Path | None = None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -97,6 +102,7 @@ def answers(wanted: Wanted, console: Console) -> Found:
     from toishi.collecting.asking import ask_all, require_samples
     from toishi.collecting.samples import claim, read_samples, samples_path
     from toishi.config import load_config
+    from toishi.counting import counting
 
     if wanted.from_ is not None:
         _refuse_beside_from(wanted)
@@ -108,7 +114,7 @@ def answers(wanted: Wanted, console: Console) -> Found:
     claim([wanted.out, file], go_on=wanted.go_on, overwrite=wanted.overwrite)
     with console.status("loading"):
         plan = _plan(wanted)
-    with progress(console) as told:
+    with counting(console) as told:
         try:
             header, asked = ask_all(plan, file, go_on=wanted.go_on, on_progress=told)
         except KeyboardInterrupt:
@@ -123,7 +129,7 @@ def _refuse_beside_from(wanted: Wanted) -> None:
 
     beside = {
         "RECIPE": wanted.recipe, "--model": wanted.model, "--data": wanted.data, "--prompts": wanted.prompts,
-        "--set": wanted.settings,
+        "--set": wanted.settings, "--shots": wanted.shots,
     }  # fmt: skip
     given = [name for name, value in beside.items() if value]
     if given:
@@ -135,6 +141,7 @@ def _refuse_beside_from(wanted: Wanted) -> None:
 def _plan(wanted: Wanted) -> AskPlan:
     from toishi.cli.common import overrides
     from toishi.collecting.asking import AskPlan
+    from toishi.collecting.shots import read_shots
     from toishi.config import load_config
     from toishi.errors import ConfigError
     from toishi.recipes import load_recipe
@@ -157,6 +164,7 @@ def _plan(wanted: Wanted) -> AskPlan:
         config=_with_model(config, source),
         samples=wanted.samples,
         prompts=wanted.prompts,
+        shots=() if wanted.shots is None else read_shots(wanted.shots),
         run=source.run,
         step=source.step,
     )
@@ -172,25 +180,3 @@ def _with_data(config: Config, data: Path) -> Config:
 def _with_model(config: Config, source: Source) -> Config:
     model = source.model if source.run is not None else config.model.model_copy(update={"name": source.model.name})
     return config.model_copy(update={"model": model})
-
-
-@contextmanager
-def progress(console: Console, noun: str = "prompts") -> Iterator[Callable[[int, int], None]]:
-    """Gives what to call with (done, in all): a bar on a terminal, elsewhere a line now and then."""
-    if console.is_terminal:
-        from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-        columns = (TextColumn(noun), BarColumn(bar_width=24), MofNCompleteColumn(), TimeRemainingColumn())
-        with Progress(*columns, console=console, transient=True) as bar:
-            task = bar.add_task(noun, total=None)
-            yield lambda done, total: bar.update(task, completed=done, total=total)
-        return
-    last = time.monotonic()
-
-    def said(done: int, total: int) -> None:
-        nonlocal last
-        if done == total or time.monotonic() - last >= SAY_EVERY_S:
-            last = time.monotonic()
-            console.print(f"{done} of {total} {noun}", highlight=False)
-
-    yield said

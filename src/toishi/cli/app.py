@@ -22,6 +22,7 @@ from toishi.cli import (
     labelling,
     looking,
     measuring,
+    piping,
     replaying,
     running,
     toy,
@@ -100,7 +101,7 @@ def _options(
 
 
 PANELS = {
-    "Train": (running.demo, running.train, running.resume),
+    "Train": (running.demo, running.train, running.resume, piping.pipeline),
     "Look at a run": (
         *(explaining.explain, looking.audit, replaying.replay, whatif.whatif),
         *(measuring.evaluate, measuring.sample, comparing.compare),

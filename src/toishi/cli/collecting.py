@@ -23,6 +23,7 @@ from toishi.cli.answering import (
     Prompts,
     RightReward,
     Samples,
+    Shots,
     Threshold,
     Wanted,
     answers,
@@ -128,6 +129,7 @@ def collect(
     language: Annotated[
         str | None, typer.Option(metavar="CODE", help="Drop answers in other languages: en, ja, ...", show_default=False)
     ] = None,
+    shots: Shots = None,
     model: Model = None,
     checkpoint: Checkpoint = "last",
     data: Data = None,
@@ -154,7 +156,7 @@ def collect(
 
     wanted = Wanted(
         recipe=recipe, from_=from_, out=out, samples=samples, prompts=prompts, model=model, checkpoint=checkpoint, data=data,
-        settings=settings, go_on=go_on, overwrite=overwrite,
+        settings=settings, go_on=go_on, overwrite=overwrite, shots=shots,
     )  # fmt: skip
     found = answers(wanted, make_console(stderr=True))
     plan = KeepPlan(
@@ -239,21 +241,14 @@ def _verdicts(
     found: Found, name: str, asked: list[Candidate], out: Path, calls: int, go_on: bool, console: Console
 ) -> dict[str, Verdict]:
     """What the recipe's judge `name` says of the candidates."""
-    from toishi.cli.answering import progress
-    from toishi.collecting.verdicts import judged, verdicts_path
-    from toishi.errors import ConfigError, nearest
-    from toishi.rewards import build_rewards
-    from toishi.rewards.hooks import closing, prepare_rewards
+    from toishi.collecting.verdicts import judged_by, verdicts_path
+    from toishi.counting import counting
 
-    config = next((one for one in found.config.rewards if one.name == name), None)
-    if config is None:
-        names = [one.name for one in found.config.rewards]
-        raise ConfigError(f"--judge: the recipe has no reward '{name}'; {nearest(name, names)}")
-    (judge,) = build_rewards([config], columns=None)
-    with closing([judge]), progress(console, "pairs") as told:
-        for note in prepare_rewards([judge], [one.asked.as_prompt for one in asked]):
-            console.print(note, style="dim", markup=False, highlight=False)
-        return judged(judge, asked, verdicts_path(out), calls=calls, go_on=go_on, on_progress=told)
+    with counting(console, "pairs") as told:
+        said, notes = judged_by(found.config, name, asked, verdicts_path(out), calls=calls, go_on=go_on, on_progress=told)
+    for note in notes:
+        console.print(note, style="dim", markup=False, highlight=False)
+    return said
 
 
 def _write(

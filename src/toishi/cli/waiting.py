@@ -18,7 +18,7 @@ from collections.abc import MutableMapping
 from pathlib import Path
 
 ASLEEP = {"OMP_WAIT_POLICY": "PASSIVE", "GOMP_SPINCOUNT": "0"}
-COMPUTING = frozenset({"train", "resume", "demo", "evaluate", "replay", "select", "collect"})
+COMPUTING = frozenset({"train", "resume", "demo", "evaluate", "replay", "select", "collect", "pipeline"})
 """Commands that keep all cores busy for long; others leave the lock to them."""
 _LOOKS, _PAUSE_S = 5, 0.002
 

@@ -18,7 +18,8 @@ from typing import Any
 
 from toishi import __version__
 from toishi.collecting.journal import JournalWriter
-from toishi.collecting.samples import Asked, Header, append_header, read_samples
+from toishi.collecting.samples import Asked, Header, append_header, read_samples, sha256_of
+from toishi.collecting.shots import Shot, ShownTask, without_shots
 from toishi.config import Config
 from toishi.errors import ConfigError, RecordError, RewardError
 from toishi.given import NOTHING_GIVEN, Given, the_task
@@ -49,6 +50,7 @@ class AskPlan:
     config   with the model that answers in it
     samples  answers to each prompt
     prompts  the first so many of the task's stream; None = every training prompt once
+    shots    worked examples before every prompt
     run      the run whose checkpoint answers, and `step`, how many steps its weights have seen
     """
 
@@ -56,6 +58,7 @@ class AskPlan:
     config: Config
     samples: int
     prompts: int | None = None
+    shots: tuple[Shot, ...] = ()
     run: Run | None = None
     step: int = 0
     given: Given = NOTHING_GIVEN
@@ -125,6 +128,7 @@ def _planned(plan: AskPlan, task: Task, count: int) -> Header:
         samples=plan.samples,
         prompts=count,
         data=data_fingerprints(task)["train"],
+        shots=sha256_of([asdict(shot) for shot in plan.shots]) if plan.shots else "",
         toishi=__version__,
     )
 
@@ -153,7 +157,7 @@ def _opened(plan: AskPlan, wanted: Header, task: Task) -> Sampler:
     dtype = wanted.model.get("dtype")
     model = plan.config.model if dtype is None else plan.config.model.model_copy(update={"dtype": dtype})
     sampler = Sampler.open(model, seed=plan.config.seed, run=plan.run)
-    render_all(plan.config, task, sampler.renderer, sampler.policy.module).require()
+    render_all(plan.config, ShownTask(task, plan.shots), sampler.renderer, sampler.policy.module).require()
     return sampler
 
 
@@ -171,7 +175,9 @@ def _model_record(plan: AskPlan, sampler: Sampler) -> dict[str, Any]:
 
 
 def _scored(plan: AskPlan, sampler: Sampler, rewards: Sequence[Any], task: Task, numbers: range) -> tuple[Group, ...]:
-    prompts = [sampler.renderer.render(task.train_prompt(number)) for number in numbers]
+    plain = [task.train_prompt(number) for number in numbers]
+    shown = ShownTask(task, plan.shots)
+    prompts = [sampler.renderer.render(shown.train_prompt(number)) for number in numbers]
     with Scoring(rewards, plan.config.rewards, num_groups=len(prompts)) as scoring:
         sample_groups(
             prompts,
@@ -182,7 +188,7 @@ def _scored(plan: AskPlan, sampler: Sampler, rewards: Sequence[Any], task: Task,
             group_size=plan.samples,
             first_group=numbers.start,
             stream=COLLECTING_STREAM,
-            on_group=scoring.add,
+            on_group=lambda place, group: scoring.add(place, without_shots(group, plain[place])),
         )
         groups = scoring.finish()
     if all(reward is None for group in groups for reward in group.rewards):

@@ -46,7 +46,11 @@ class Right:
 
 def right_by(header: Header, reward: str | None, threshold: float) -> Right:
     """The rule for the answers of a samples file. Raises ConfigError when no reward is named and several could be meant."""
-    names = [str(one["name"]) for one in header.config["rewards"]]
+    return right_among([str(one["name"]) for one in header.config["rewards"]], reward, threshold)
+
+
+def right_among(names: Sequence[str], reward: str | None, threshold: float) -> Right:
+    """The rule where the rewards go by these names. Raises as `right_by`."""
     if reward is None and len(names) > 1:
         raise ConfigError(
             f"the recipe has {len(names)} rewards ({', '.join(names)}): say which one tells right from wrong with --reward "

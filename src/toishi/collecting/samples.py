@@ -123,6 +123,7 @@ class Header:
     config    the whole configuration; `recipe` is its name as it was given
     samples   answers to each prompt; `prompts` is how many prompts
     data      sha256 of the prompts
+    shots     sha256 of the worked examples that stood before each prompt; "" without any
     """
 
     model: Mapping[str, Any]
@@ -132,6 +133,7 @@ class Header:
     prompts: int
     data: str
     toishi: str
+    shots: str = ""
 
     @property
     def provenance(self) -> dict[str, Any]:
@@ -144,6 +146,7 @@ class Header:
             "seed": self.config["seed"],
             "samples": self.samples,
             "sampling": sampling,
+            **({"shots_sha256": self.shots} if self.shots else {}),
             "toishi": self.toishi,
         }
 

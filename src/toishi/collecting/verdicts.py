@@ -13,9 +13,12 @@ from pathlib import Path
 
 from toishi.collecting.journal import JournalWriter, require_seals
 from toishi.collecting.samples import ASKED_AGAIN, Answer, Asked, sha256_of
-from toishi.errors import ConfigError
+from toishi.config import Config
+from toishi.errors import ConfigError, nearest
 from toishi.record.files import read_lines
+from toishi.rewards import build_rewards
 from toishi.rewards.base import ComparesPairs, Repeatable, Reward
+from toishi.rewards.hooks import closing, prepare_rewards
 from toishi.rewards.scripted import answered
 
 VALUE = {"first": 1.0, "second": -1.0, "tie": 0.0}
@@ -108,6 +111,33 @@ def judged(
             if on_progress is not None:
                 on_progress(place, len(pairs))
     return done
+
+
+def judge_of(config: Config, name: str, calls: int) -> Reward:
+    """The recipe's judge of that name. Raises ConfigError where there is none, and as `require_judge`."""
+    found = next((one for one in config.rewards if one.name == name), None)
+    if found is None:
+        raise ConfigError(f"--judge: the recipe has no reward '{name}'; {nearest(name, [one.name for one in config.rewards])}")
+    (judge,) = build_rewards([found], columns=None)
+    require_judge(judge, calls)
+    return judge
+
+
+def judged_by(
+    config: Config,
+    name: str,
+    pairs: Sequence[Candidate],
+    path: Path,
+    *,
+    calls: int,
+    go_on: bool = False,
+    on_progress: Progress | None = None,
+) -> tuple[dict[str, Verdict], list[str]]:
+    """`judged` by the recipe's judge of that name, and what it has to say of itself."""
+    judge = judge_of(config, name, calls)
+    with closing([judge]):
+        notes = prepare_rewards([judge], [one.asked.as_prompt for one in pairs])
+        return judged(judge, pairs, path, calls=calls, go_on=go_on, on_progress=on_progress), notes
 
 
 def require_judge(judge: Reward, calls: int) -> None:

@@ -1,7 +1,7 @@
 """What a run is (sections.py), and how a recipe is read (reading.py)."""
 
 from toishi.config.models import LoraConfig, ModelConfig, OpenSection, Section, TeacherConfig
-from toishi.config.reading import load_config, parse_override
+from toishi.config.reading import explained, load_config, parse_override, read_file
 from toishi.config.sections import (
     AnswersConfig,
     CheckpointConfig,
@@ -37,6 +37,8 @@ __all__ = [
     "TaskConfig",
     "TeacherConfig",
     "TrainConfig",
+    "explained",
     "load_config",
     "parse_override",
+    "read_file",
 ]

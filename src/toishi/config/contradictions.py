@@ -53,6 +53,8 @@ def contradictions_of_training(config: Any) -> Iterator[str]:
             f"train.minibatches={train.minibatches} is more than train.prompts_per_step={train.prompts_per_step}: "
             "groups are never split, so there is at least one prompt per minibatch"
         )
+    if config.evaluation.samples == 0 and not config.evaluation.greedy and config.evaluation.prompts > 0:
+        yield "evaluation.samples is 0 and evaluation.greedy is false: nothing would be measured; set one, or prompts to 0"
     if not row.needs_critic and critic != type(critic)():
         yield f"algorithm '{row.name}' has no critic, so `critic` has no effect; leave it out, or take one with it (ppo, a2c)"
     if row.needs_critic and 0 < train.steps <= critic.warmup_steps:

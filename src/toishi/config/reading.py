@@ -31,7 +31,7 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Mapping[str, 
     ...
     toishi.errors.ConfigError: train.grop_size: unknown key; did you mean 'group_size'?
     """
-    data = copy.deepcopy(dict(source)) if isinstance(source, Mapping) else _read_file(Path(source))
+    data = copy.deepcopy(dict(source)) if isinstance(source, Mapping) else read_file(Path(source))
     for dotted, value in _checked_overrides(overrides).items():
         _set(data, dotted, value)
     for where, number in _not_finite(data, ""):
@@ -41,7 +41,7 @@ def load_config(source: str | Path | Mapping[str, Any], overrides: Mapping[str, 
     try:
         return Config.model_validate(data)
     except ValidationError as error:
-        raise ConfigError("\n".join(_explain(line) for line in error.errors())) from None
+        raise ConfigError("\n".join(explained(line) for line in error.errors())) from None
 
 
 def parse_override(text: str) -> tuple[str, Any]:
@@ -78,19 +78,20 @@ def _not_finite(value: Any, where: str) -> Iterator[tuple[str, float]]:
         yield from _not_finite(item, f"{where}.{key}" if where else str(key))
 
 
-def _read_file(path: Path) -> dict[str, Any]:
+def read_file(path: Path, noun: str = "recipe") -> dict[str, Any]:
+    """The mapping that a YAML file holds. Raises ConfigError that calls the file a `noun`."""
     try:
         data = read_yaml(path.read_text(encoding="utf-8-sig"))
     except FileNotFoundError:
-        raise ConfigError(f"recipe {path} does not exist") from None
+        raise ConfigError(f"{noun} {path} does not exist") from None
     except OSError as error:
-        raise ConfigError(f"recipe {path} cannot be read: {error.strerror}") from None
+        raise ConfigError(f"{noun} {path} cannot be read: {error.strerror}") from None
     except UnicodeDecodeError as error:
-        raise ConfigError(f"recipe {path} is not UTF-8 (byte {error.start}); save it as UTF-8") from None
+        raise ConfigError(f"{noun} {path} is not UTF-8 (byte {error.start}); save it as UTF-8") from None
     except ValueError as error:
-        raise ConfigError(f"recipe {path} is not YAML that can be used: {error}") from None
+        raise ConfigError(f"{noun} {path} is not YAML that can be used: {error}") from None
     if not isinstance(data, dict):
-        raise ConfigError(f"recipe {path}: expected key: value lines, got {type(data).__name__}")
+        raise ConfigError(f"{noun} {path}: expected key: value lines, got {type(data).__name__}")
     return data
 
 
@@ -137,13 +138,14 @@ def _algorithm(value: Any) -> Algorithm:
     try:
         return Algorithm.model_validate(row.model_dump() | changes)
     except ValidationError as error:
-        raise ConfigError("\n".join("algorithm." + _explain(line) for line in error.errors())) from None
+        raise ConfigError("\n".join("algorithm." + explained(line) for line in error.errors())) from None
 
 
-def _explain(error: Any) -> str:
+def explained(error: Any, root: Any = Config) -> str:
+    """One of pydantic's errors about the model `root` in words: the key, what is wrong with it, and what it got."""
     where = ".".join(str(part) for part in error["loc"])
     if error["type"] == "extra_forbidden":
-        section: Any = Config
+        section: Any = root
         for part in error["loc"][:-1]:
             annotation = section.model_fields[part].annotation if hasattr(section, "model_fields") else None
             section = _section_of(annotation)

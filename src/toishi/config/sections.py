@@ -157,7 +157,9 @@ class EvaluationConfig(Section):
     every: int = Field(default=10, ge=0, description="steps between evaluations during training; 0 = only before and after")
     prompts: int = Field(default=64, ge=0, description="held-out prompts before and after; 0 = no evaluation")
     prompts_during: int = Field(default=32, ge=1, description="the first so many held-out prompts are used during training")
-    samples: int = Field(default=8, ge=1, description="samples per prompt before and after, at the sampling temperature")
+    samples: int = Field(
+        default=8, ge=0, description="samples per prompt before and after, at the sampling temperature; 0 = greedy answers only"
+    )
     greedy: bool = Field(default=True, description="one greedy answer per prompt as well")
 
 

@@ -98,7 +98,7 @@ def _sampling(config: Config, shape: ModelShape, prompt_tokens: int) -> tuple[Pa
     train, most = config.train, config.sampling.max_new_tokens
     rows, prompts = min(train.prompts_per_step * train.group_size, ENGINE_ROWS), min(train.prompts_per_step, ENGINE_ROWS)
     if config.evaluation.prompts:
-        rows = max(rows, min(config.evaluation.prompts * config.evaluation.samples, ENGINE_ROWS))
+        rows = max(rows, min(config.evaluation.prompts * max(1, config.evaluation.samples), ENGINE_ROWS))
         prompts = max(prompts, min(config.evaluation.prompts, ENGINE_ROWS))
     at_once = min(prompts, max(1, _PREFILL_TOKENS // prompt_tokens)) * prompt_tokens
     number = 2 * shape.layers * shape.key_value_width

@@ -4,8 +4,8 @@ Decisions:
 1. One module serves sampling and training, so both see the same weights without any transfer.
 2. Masters are fp32 (fp64 in tests). When the compute precision is lower, gradients are added up in the master's
    precision, micro-batch by micro-batch, so a split never loses bits that a single pass would keep.
-3. The reference model is the trained part as it was at step 0, whatever adapters that was; for LoRA it costs the
-   adapter's size only.
+3. The reference model is the trained part as it was at step 0 (or when it was last renewed), whatever adapters that was; for
+   LoRA it costs the adapter's size only.
 4. The module stays in eval mode: with dropout, sampler and trainer would disagree about the same answer.
 """
 
@@ -194,9 +194,16 @@ class Policy:
             for name, weight in self._trained.items():
                 weight.copy_(self.masters[name])
 
-    def keep_reference(self) -> None:
-        """Remember the weights as they are now as the reference model."""
-        self._reference = {name: weight.detach().clone() for name, weight in self._trained.items()}
+    def keep_reference(self, state: Mapping[str, Tensor] | None = None) -> None:
+        """Remember the weights as they are now, or saved ones, as the reference model; an earlier one is forgotten."""
+        self._reference = None
+        known = {name: weight.data for name, weight in self._trained.items()} if state is None else state
+        self._reference = {name: known[name].detach().clone() for name in self._trained}
+
+    def reference_state(self) -> Mapping[str, Tensor]:
+        """The reference model's trained weights by name, in the compute precision."""
+        assert self._reference is not None, "keep_reference() comes first"
+        return self._reference
 
     @contextmanager
     def as_reference(self) -> Iterator[None]:

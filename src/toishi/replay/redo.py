@@ -24,7 +24,7 @@ from toishi.errors import ConfigError
 from toishi.machine import Machine
 from toishi.metrics import WEIGHTS_CHECKSUM
 from toishi.ops.checksum import weights_checksum
-from toishi.passes import with_reference, with_values
+from toishi.passes import renew_reference, with_reference, with_values
 from toishi.policy.precision import choose_device
 from toishi.record import Run
 from toishi.record.checkpoint_files import checkpoint_fault, checkpoint_folders, checkpoint_step
@@ -138,6 +138,7 @@ def plain_updates(learner: Learner, groups: tuple[Group, ...], step: int) -> tup
 def redo(learner: Learner, recorded: StepReport, updating: Updating = plain_updates) -> StepReport:
     """The step again, from its answers and scores; the learner's weights move on."""
     groups = tuple(as_scored(group) for group in recorded.groups)
+    renew_reference(learner.policy, learner.settings, recorded.step)
     groups = with_reference(learner.policy, groups, learner.settings)
     groups = with_values(learner.critic, groups, learner.settings)
     groups = assign_advantages(groups, learner.settings.algorithm, max_new_tokens=learner.settings.max_new_tokens)
