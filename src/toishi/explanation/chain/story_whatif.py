@@ -186,8 +186,10 @@ class _Asked:
         low, high = (self.voice.times(end) for end in (new.forecast - new.half_width, new.forecast + new.half_width))
         ends = {"low": low.removeprefix(_TIMES), "high": high.removeprefix(_TIMES)}
         reach = self.voice.say("whatif.measured") if real else self.voice.say("whatif.range", **ends)
-        way = {"up": "way_up", "down": "way_down"}.get(new.verdict, "way_unsure")
-        return (*cells, f"{self.voice.times(new.forecast)}\n({reach})", self.voice.say(f"whatif.{way}"))
+        way = self.voice.say("whatif." + {"up": "way_up", "down": "way_down"}.get(new.verdict, "way_unsure"))
+        if not real and old.forecast is not None:
+            way += f"\n({self.voice.say('whatif.' + _beside_real(new.forecast - old.forecast, new.half_width))})"
+        return (*cells, f"{self.voice.times(new.forecast)}\n({reach})", way)
 
     def _said(self, case: asked.Case, slider: Slider, now: asked.Case) -> Iterator[str]:
         """The question, what became of the answer that it is about, what became of others, and how far it can be trusted."""
@@ -249,6 +251,15 @@ class _Asked:
 
 def _is_left_out(case: asked.Case) -> bool:
     return case.option != "" and case.score is None
+
+
+def _beside_real(apart: float, half_width: float) -> str:
+    """How an estimate stands to the real step, which was measured.
+
+    >>> _beside_real(0.5, 0.1), _beside_real(-0.5, 0.1), _beside_real(0.05, 0.1)
+    ('way_above', 'way_below', 'way_as_real')
+    """
+    return "way_as_real" if abs(apart) <= half_width else "way_above" if apart > 0 else "way_below"
 
 
 def _advantage(value: float | None) -> str:

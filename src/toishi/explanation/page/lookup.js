@@ -25,7 +25,7 @@ document.querySelectorAll("[data-lookup]").forEach((root) => {
   function draw(line, found, at, isChosen) {
     line.className = `${found.tones[at]} ${isChosen ? "chosen" : "other"}`;
     line.querySelectorAll("[data-varies]").forEach((cell, place) => {
-      cell.firstElementChild.textContent = found.cells[at][place];
+      cell.firstElementChild.textContent = data.texts[found.cells[at][place]];
     });
     const [middle, reach] = data.drawn.map((place) => found.numbers[at][place]);
     const [band, dot] = [line.querySelector(".band"), line.querySelector(".dot")];

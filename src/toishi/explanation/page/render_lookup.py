@@ -9,6 +9,7 @@ Decisions:
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from html import escape
 from pathlib import Path
 from typing import Any
@@ -116,16 +117,17 @@ def _scale(block: Lookup) -> float:
 
 
 def _data(block: Lookup) -> str:
-    texts = list(dict.fromkeys(text for case in block.cases for text in case.said))
-    place = {text: at for at, text in enumerate(texts)}
+    said = (text for case in block.cases for text in case.said)
+    cells = (cell for case in block.cases for line in case.cells for cell in line)
+    place = {text: at for at, text in enumerate(dict.fromkeys((*said, *cells)))}
     value = {
         "command": block.command,
         "numbers": block.numbers,
         "drawn": block.drawn,
         "scale": _scale(block),
         "choices": [_choice(choice) for choice in block.choices],
-        "texts": texts,
-        "cases": [_case(case, [place[text] for text in case.said]) for case in block.cases],
+        "texts": list(place),
+        "cases": [_case(case, place) for case in block.cases],
     }
     text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), allow_nan=False)
     for sign in "<>&":
@@ -143,12 +145,13 @@ def _choice(choice: Choice) -> dict[str, Any]:
     }
 
 
-def _case(case: Case, said: list[int]) -> dict[str, Any]:
+def _case(case: Case, place: Mapping[str, int]) -> dict[str, Any]:
+    """place  text -> where it stands among the page's texts: most are those of many cases."""
     return {
         "value": case.value,
         "option": case.option,
-        "said": said,
-        "cells": case.cells,
+        "said": [place[text] for text in case.said],
+        "cells": [[place[cell] for cell in line] for line in case.cells],
         "tones": case.tones,
         "numbers": [[_rounded(number) for number in line] for line in case.numbers],
     }
