@@ -1,6 +1,6 @@
 """What looking at a step costs: CPU-seconds of a traced step and of the recorder, as ratios to the same step made plainly.
 
-    python benchmarks/trace_cost.py [--recipe sums] [--steps 8] [--influence] [--set model.dtype=float32] [--json FILE]
+    python -m benchmarks.trace_cost [--recipe sums] [--steps 8] [--influence] [--set model.dtype=float32] [--json FILE]
 
 Every step is made twice from the same weights, optimizer and prompts: once plainly, once traced, in alternating order. Both
 end in the same bits, which is checked. With --influence the trace also says who moved what. The recorder's part is what writing

@@ -159,7 +159,7 @@ def test_threads_do_not_race_for_the_gradient_of_a_shared_position(head: str) ->
         for _ in range(8):
             made.zero_grad()
             logits_NV = made.predict(ids_L, torch.arange(3), keep_N).logits(torch.arange(4096))
-            logits_NV[:, :8].backward(pushes_NV)
+            logits_NV[:, :8].backward(pushes_NV)  # type: ignore[no-untyped-call]
             found.append([master.grad.clone() for master in made.masters.values() if master.grad is not None])
     finally:
         torch.set_num_threads(threads)

@@ -10,6 +10,6 @@ coordinates.py  the sample of coordinates
 tokens.py       on request: which tokens of an answer carried its push
 account.py      what moved each text, in numbers that add up; by reward: by_reward.py; of the update as a whole: whole.py
 
-The model is run plainly here, without packing, shared prompts or fused parts: what is added up must be each text's own. That
+The model is run plainly here, without packing or fused parts: what is added up must be each text's own. That
 the texts' gradients add up to the update's gradient is measured and recorded.
 """
