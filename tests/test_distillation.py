@@ -13,6 +13,7 @@ import torch
 
 from tests.cli.conftest import run_command
 from tests.making import completion, settings, tiny_policy
+from tests.seeds import SEEDS
 from tests.test_written import VOWELS
 from tests.tiny import save_tiny, tiny_model, tiny_tokenizer
 from toishi import loop
@@ -303,7 +304,7 @@ RATES = {"gkd": 3e-3, "opd": 3e-3, "opd_sampled": 6e-3}
 
 
 @pytest.mark.parametrize("row", TAUGHT)
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_students_come_nearer_to_their_teacher(student: Path, teacher: Path, tmp_path: Path, row: str, seed: int) -> None:
     """The divergence (of opd_sampled its sampled estimate) falls below 0.7 of where it began: a limit from before any run."""
     options = {"train.steps": 60, "train.prompts_per_step": 8, "optimizer.lr": RATES[row], "seed": seed, "checkpoint.every": 0}
