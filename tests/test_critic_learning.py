@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
+from tests.seeds import SEEDS
 from tests.test_loop import recipe
 from tests.tiny import save_tiny
 from toishi import loop
 from toishi.record.reader import Run
 
-SEEDS = range(5)
 SIZES: dict[str, Any] = {
     "train.steps": 40, "train.prompts_per_step": 8, "train.group_size": 4, "evaluation.prompts": 0, "checkpoint.every": 0,
 }  # fmt: skip

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.seeds import SEEDS
 from tests.test_written import config
 from tests.tiny import save_tiny
 from toishi import loop
@@ -17,7 +18,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return save_tiny(tmp_path_factory.mktemp("model") / "llama", "llama")
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SEEDS)
 def test_sft_learns_its_rows(tiny: Path, tmp_path: Path, seed: int) -> None:
     options = {"train.steps": 40, "train.prompts_per_step": 8, "optimizer.lr": 3e-3, "seed": seed, "checkpoint.every": 0}
     loop.train(config(tiny, None, tmp_path, "sft", **options), tmp_path / "run")
@@ -25,7 +26,7 @@ def test_sft_learns_its_rows(tiny: Path, tmp_path: Path, seed: int) -> None:
     assert sum(losses[-5:]) / 5 < 0.5 * losses[0]
 
 
-@pytest.mark.parametrize("seed", range(5))
+@pytest.mark.parametrize("seed", SEEDS)
 @pytest.mark.parametrize("row", ["dpo", "dpo_online"])
 def test_preferences_are_learned(tiny: Path, tmp_path: Path, seed: int, row: str) -> None:
     options = {"train.steps": 40, "train.prompts_per_step": 8, "optimizer.lr": 1e-3, "seed": seed, "checkpoint.every": 0}

@@ -37,6 +37,7 @@ from toishi.errors import ConfigError
         ("reward_model", {"source": "sampled"}, "predicts 'score' learns from pairs"),
         ("reward_model", {"kl": "k3", "kl_coef": 0.1}, "has no distribution over tokens"),
         ("dpo", {"centring": 0.1}, "centring=0.1 holds scores near 0, and predicts 'tokens' has none"),
+        ("grpo", {"std_ddof": True}, "Input should be 0 or 1"),
         ("grpo", {"clip": 0.2}, "Extra inputs are not permitted"),
     ],
 )

@@ -36,6 +36,7 @@ def test_alpha_of_the_published_example(level: str, alpha: float) -> None:
 
 
 def test_alpha_at_its_ends() -> None:
+    assert math.isnan(krippendorff_alpha([(3, 3), (3, 3)], level="interval"))
     assert krippendorff_alpha([(1, 1), (2, 2), (7, 7)], level="interval") == 1.0
     assert krippendorff_alpha([(1, 2), (2, 1)]) == pytest.approx(1 - 1 / (4 * 2 / (4 * 3)))
     assert math.isnan(krippendorff_alpha([(1, 1), (1, 1)]))
