@@ -36,19 +36,29 @@ if TYPE_CHECKING:
     from toishi.cli.answering import Found
     from toishi.collecting.verdicts import Candidate, Verdict
 
+Band = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LOW-HIGH",
+        help="Keep pass rates in this band (default: all but never and always right). 0-1 keeps all.",
+        show_default=False,
+    ),
+]
+History = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Choose by what became of the prompts in this run: the --prompts whose success moved most (1).",
+        show_default=False,
+    ),
+]
+
 
 def select(
     out: Out,
     recipe: OptionalRecipe = None,
     samples: Samples = 8,
-    band: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOW-HIGH",
-            help="Keep pass rates in this band (default: all but never and always right). 0-1 keeps all.",
-            show_default=False,
-        ),
-    ] = None,
+    band: Band = None,
     reward: RightReward = None,
     threshold: Threshold = 0.5,
     against: Annotated[
@@ -59,14 +69,7 @@ def select(
         bool, typer.Option("--drop-overlap", help="Drop what held-out or evaluation sets hold too.")
     ] = False,
     drop_duplicates: Annotated[bool, typer.Option("--drop-duplicates", help="Keep the first of near-duplicates only.")] = False,
-    history: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="RUN",
-            help="Choose by what became of the prompts in this run: the --prompts whose success moved most (1).",
-            show_default=False,
-        ),
-    ] = None,
+    history: History = None,
     model: Model = None,
     checkpoint: Checkpoint = "last",
     data: Data = None,
