@@ -78,7 +78,8 @@ def counting() -> Iterator[dict[str, Any]]:
     them, by name, and "plan" the memory plan that the run began with."""
     sessions: list[Session] = []
     found: dict[str, Any] = {"held": {}}
-    start = toishi.loop.start
+    loop: Any = toishi.loop
+    start = loop.start
 
     def starting(*given: Any) -> Session:
         sessions.append(start(*given))
@@ -90,12 +91,12 @@ def counting() -> Iterator[dict[str, Any]]:
         if sum(now.values()) > sum(found["held"].values()):
             found["held"] = now
 
-    toishi.loop.start = starting  # type: ignore[assignment]
+    loop.start = starting
     hook = register_optimizer_step_post_hook(count)
     try:
         yield found
     finally:
-        toishi.loop.start = start
+        loop.start = start
         hook.remove()
 
 
@@ -105,13 +106,14 @@ def held(session: Session) -> dict[str, int]:
     Each piece of memory counts once. Left out are an optimizer's step counters and a model's constants.
     """
     policy, critic = session.policy, session.critic
+    teacher = None if policy.teacher is None else policy.teacher.model
     pieces: dict[str, list[Any]] = {
         "weights": [*policy.masters.values(), *(w for w in policy.module.parameters() if not w.requires_grad)],
         "gradients": [master.grad for master in policy.masters.values()],
         "compute copy": [weight for weight in policy.module.parameters() if weight.requires_grad],
         "optimizer": _moments(session.optimizer),
         "reference model": list((policy._reference or {}).values()),
-        "teacher": [] if policy.teacher is None else list(policy.teacher.model.module.parameters()),
+        "teacher": [] if teacher is None else list(teacher.module.parameters()),
         "critic": [],
     }
     if critic is not None:

@@ -33,7 +33,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     ),
     5: (
         *("loop", "session", "sources", "written", "gap", "given", "preflight", "evaluate", "checkpoints", "health"),
-        *("heldout", "ranking", "comparison"),
+        *("heldout", "ranking", "matching", "comparison"),
         *("forecast", "memory", "machine", "disk", "golds", "sampler", "tracked"),
         *("provenance", "recorded", "resuming", "rejudging", "collecting"),
         *("check", "rendering", "consoles", "counting", "display", "display_tables", "replay", "tracing", "counterfactual"),

@@ -156,6 +156,18 @@ def test_a_step_can_be_told(kind: str, step: int, runs: dict[str, Path]) -> None
     assert sum(one.reward for one in told.tokens) == pytest.approx(rollout.reward)
 
 
+def test_equal_rewards_teach_where_a_critic_guessed_otherwise(tiny: Path, tmp_path: Path) -> None:
+    settings = {"algorithm": "a2c", "rewards": [{"name": "random", "probability": 1.0}], "train.steps": 1}
+    run = Run.open(loop.train(recipe(tiny, **settings, **{"evaluation.prompts": 0}), tmp_path / "run").folder)
+    chain = explain_chain(run, 1)
+    assert [rollout.reward for rollout in run.step(1).rollouts if rollout.id.group == chain.group] == [
+        1.0
+    ] * chain.baseline.size
+    assert not chain.baseline.tied
+    assert any(one.advantage > 0 for found in chain.advantage.members for one in found.tokens)
+    assert "nothing can be learned" not in html_page(page(chain, "en"))
+
+
 def test_an_altered_value_breaks_the_chain_at_the_advantage(runs: dict[str, Path]) -> None:
     evidence = read_step(Run.open(runs["shared"]), 5)
     changed = with_rollout(evidence.report, altered("values"))

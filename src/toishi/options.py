@@ -53,9 +53,8 @@ def from_options(cls: type[T], options: Mapping[str, Any], *, where: str, beside
 
 
 def _checked(value: Any, hint: Any, where: str) -> Any:
-    frozen = tuple(value) if isinstance(value, list) else value
     try:
-        return TypeAdapter(hint, config=_STRICT).validate_python(frozen)
+        return TypeAdapter(hint, config=_STRICT).validate_python(_frozen(value))
     except ValidationError as error:
         first, *others = error.errors()
         said = first["msg"].removeprefix("Value error, ")
@@ -63,6 +62,11 @@ def _checked(value: Any, hint: Any, where: str) -> Any:
             said = " or ".join(dict.fromkeys([said, *(one["msg"].removeprefix("Input should be ") for one in others)]))
         remedy = "; write true or false" if first["type"] == "bool_type" else ""
         raise ConfigError(f"{where}: {said}, got {value!r}{remedy}") from None
+
+
+def _frozen(value: Any) -> Any:
+    """Lists, and lists in them, as tuples."""
+    return tuple(map(_frozen, value)) if isinstance(value, list) else value
 
 
 def _is_union(hint: Any) -> bool:

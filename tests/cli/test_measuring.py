@@ -29,6 +29,21 @@ def test_check_shows_everything(recipe: Path, toishi: Command) -> None:
     assert all(len(line.rstrip()) <= 80 for line in ended.out.splitlines())
 
 
+def test_check_tells_what_methods_keep_of_this_model(recipe: Path, toishi: Command) -> None:
+    """23,712 weights, 4,096 of them in an output layer that a critic of its own leaves idle: 20 + 16 - 12 · 4,096 / 23,712."""
+    plain = toishi("check", recipe, "--no-attacks", width=200)
+    assert "GRPO keeps 16.0 bytes a weight where PPO with KL, critic of its own keeps 33.9" in plain.out
+    assert "bytes a weight, by method" not in plain.out
+    told = toishi("check", recipe, "--no-attacks", "--methods", width=200)
+    lines = {line.split("  ")[0].strip(): line.split() for line in told.out.splitlines()}
+    assert "33.9" in lines["PPO with KL, critic of its own"]
+    assert "20.0" in lines["GRPO with KL"]
+    assert "16.0" in lines["this recipe"]
+    found = json.loads(toishi("check", recipe, "--no-attacks", "--json").out)["memory"]
+    assert found["kept"]["num_bytes"] == 16 * 23_712
+    assert [one["method"] for one in found["methods"]][:2] == ["SFT", "reward model"]
+
+
 def test_check_without_a_model_loads_none(recipe: Path, toishi: Command) -> None:
     ended = toishi("check", recipe, "--no-model", "--set", "model.name=./nowhere")
     assert ended.code == 0

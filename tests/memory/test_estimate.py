@@ -88,6 +88,23 @@ def test_activations_follow_the_rows() -> None:
     assert parts(estimated(squared, budget=512))["activations"] == 700_000 * 486 + 60 * 486**2
 
 
+def test_an_update_in_one_pass_shares_places_between_activations_and_gradients() -> None:
+    """One group of 45 + 8 · 63 tokens; two thirds of the smaller, the activations, and none where masters are apart."""
+    one = {"train__prompts_per_step": 1, "train__group_size": 8, "sampling__max_new_tokens": 64}
+    kept = 700_000 * 549
+    assert parts(estimated(**one))["activations"] == kept - 2 * kept // 3
+    assert parts(estimated(replace(SMALL, compute_bytes=2), **one))["activations"] == kept
+    wide = replace(SMALL, kept_per_token=7_000_000.0)  # more than the gradients' 538 MB: two thirds of those
+    assert parts(estimated(wide, **one))["activations"] == 10 * kept - 2 * 4 * 134_515_008 // 3
+    assert parts(estimated(**(one | {"train__prompts_per_step": 4})))["activations"] == 3 * kept
+
+
+def test_models_of_rewards_count() -> None:
+    found = parts(estimated(replace(SMALL, reward_bytes=1_000)))
+    assert found["reward models"] == 1_000
+    assert "reward models" not in parts(estimated())
+
+
 def test_checkpointing_keeps_layer_inputs_and_one_layer() -> None:
     found = parts(estimated(budget=512, train__gradient_checkpointing=True))
     assert found["activations"] == 700_000 * 486 // 30 + 30 * 486 * 576 * 4

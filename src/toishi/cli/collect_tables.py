@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -11,11 +11,13 @@ from rich.table import Table
 from rich.text import Text
 
 from toishi.collecting import keeping, pairing
+from toishi.collecting.history import told
 from toishi.collecting.selecting import REASONS, SHOWN
 from toishi.consoles import visible
 from toishi.display_tables import counted, number
 
 if TYPE_CHECKING:
+    from toishi.collecting.history import Lived
     from toishi.collecting.keeping import Kept
     from toishi.collecting.pairing import Lengths, Paired
     from toishi.collecting.selecting import Selection
@@ -43,6 +45,14 @@ def print_selection(report: Selection, console: Console) -> None:
     _print_alike(report, console)
     for note in report.notes:
         console.print(Text(visible(note), style="yellow"), soft_wrap=True)
+
+
+def print_history(lived: Sequence[Lived], right: str, console: Console) -> None:
+    """The prompts whose success moved most, with their success at each visit."""
+    table = _table(("prompt", "variance", "mean", "visits", f"share of right answers ({visible(right)}) at each"))
+    for cells in told(lived):
+        table.add_row(*map(visible, cells))
+    console.print(table, highlight=False)
 
 
 def print_kept(report: Kept, console: Console) -> None:

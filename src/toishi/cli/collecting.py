@@ -36,19 +36,29 @@ if TYPE_CHECKING:
     from toishi.cli.answering import Found
     from toishi.collecting.verdicts import Candidate, Verdict
 
+Band = Annotated[
+    str | None,
+    typer.Option(
+        metavar="LOW-HIGH",
+        help="Keep pass rates in this band (default: all but never and always right). 0-1 keeps all.",
+        show_default=False,
+    ),
+]
+History = Annotated[
+    Path | None,
+    typer.Option(
+        metavar="RUN",
+        help="Choose by what became of the prompts in this run: the --prompts whose success moved most (1).",
+        show_default=False,
+    ),
+]
+
 
 def select(
     out: Out,
     recipe: OptionalRecipe = None,
     samples: Samples = 8,
-    band: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOW-HIGH",
-            help="Keep pass rates in this band (default: all but never and always right). 0-1 keeps all.",
-            show_default=False,
-        ),
-    ] = None,
+    band: Band = None,
     reward: RightReward = None,
     threshold: Threshold = 0.5,
     against: Annotated[
@@ -59,6 +69,7 @@ def select(
         bool, typer.Option("--drop-overlap", help="Drop what held-out or evaluation sets hold too.")
     ] = False,
     drop_duplicates: Annotated[bool, typer.Option("--drop-duplicates", help="Keep the first of near-duplicates only.")] = False,
+    history: History = None,
     model: Model = None,
     checkpoint: Checkpoint = "last",
     data: Data = None,
@@ -75,6 +86,9 @@ def select(
     Near-duplicates, and overlap with held-out prompts and evaluation sets, are reported. The chosen rows are written with their
     pass rate and where it comes from; all answers lie beside them in a .samples.jsonl file, from which --from chooses again.
 
+    With --history a run that is there already is read instead, and nothing is sampled: the prompts whose success moved most
+    (historical variance) are the examples for one-example training.
+
     Example:  toishi select recipe.yaml --samples 8 --band 0.1-0.9 -o chosen.jsonl
     """
     from toishi.cli.collect_tables import print_selection
@@ -85,6 +99,11 @@ def select(
     from toishi.consoles import make_console
     from toishi.given import NOTHING_GIVEN, the_task
 
+    if history is not None:
+        from toishi.cli.historical import by_history
+
+        by_history(out, history, reward, threshold, prompts or 1, as_json)
+        return
     wanted_band = None if band is None else read_band(band)
     wanted = Wanted(
         recipe=recipe, from_=from_, out=out, samples=samples, prompts=prompts, model=model, checkpoint=checkpoint, data=data,

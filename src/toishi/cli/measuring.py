@@ -78,11 +78,22 @@ def evaluate(
             show_default=False,
         ),
     ] = None,
+    like: Annotated[
+        str | None,
+        typer.Option(
+            "--like",
+            metavar="RUN|MODEL",
+            help="Sample at the temperature at which this model's answers have the entropy of that one's.",
+            show_default=False,
+        ),
+    ] = None,
     settings: Overrides = None,
     checkpoint: Which = "last",
     as_json: AsJson = False,
 ) -> None:
     """Measure a trained run or any model on a recipe's held-out prompts, greedy and sampled, with 95% intervals.
+
+    With --like the base is measured at matched temperature: what a trained run has over that, sharpening does not explain.
 
     Example:  toishi evaluate bundled --recipe sums --set evaluation.samples=16
     """
@@ -97,6 +108,14 @@ def evaluate(
 
         opened = Source.find(source, checkpoint)
         config = _measured(opened, recipe, overrides(settings))
+    if like is not None:
+        from toishi.matching import matched
+
+        with console.status("matching the entropy"):
+            found_at = matched(Source(model=config.model, run=opened.run), Source.find(like), config)
+        console.print(Text(found_at.words), soft_wrap=True)
+        warm = config.sampling.model_copy(update={"temperature": found_at.temperature})
+        config = config.model_copy(update={"sampling": warm})
     with console.status("sampling held-out prompts"):
         found = measure_model(config, step=opened.step, run=opened.run)
     if recipe is None and not settings:

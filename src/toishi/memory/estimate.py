@@ -5,8 +5,9 @@ Decisions:
 2. Weights, gradients and optimizer are there all the time. On top of them come the phases of a step in turn, so only the
    largest of them counts.
 3. Answers are taken to be as long as the recipe lets them be: an estimate that a long answer breaks would be worth nothing.
-4. Where an update is one forward pass, gradients come as activations go and take their places; measured, half of the smaller of
-   the two is shared, since freed places do not always fit. Where masters are apart, memory for gradients is kept: both count.
+4. Where an update is one forward pass, gradients come as activations go and take their places. Freed places do not always fit:
+   about two thirds of the smaller of the two are shared (fitted to measured runs of ten methods, benchmarks/memory.py). Where
+   masters are apart, memory for gradients is kept between updates, and both count.
 5. A CPU's allocator gives large pieces of memory back and keeps small ones. Of what sampling leaves, the laid-out weights of
    the layers are such pieces; activations, which are larger, do not fit into them.
 """
@@ -166,8 +167,8 @@ def _update(config: Config, shape: ModelShape, prompt_tokens: int, budget: int) 
         kept = kept // shape.layers + shape.layers * tokens * shape.hidden * size
         words = f"{tokens:,} tokens: the inputs of {shape.layers} layers, and one layer computed again"
     if size >= 4 and _in_one_row(config, prompt_tokens, tokens):
-        kept -= min(kept, size * shape.trained) // 2
-        words += ", half of it in places that gradients take later"
+        kept -= 2 * min(kept, size * shape.trained) // 3
+        words += ", two thirds in places that gradients take later"
     parts = [
         Part("activations", kept, words),
         Part(

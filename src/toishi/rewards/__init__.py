@@ -27,6 +27,7 @@ from toishi.rewards.language import LanguageReward
 from toishi.rewards.length import LengthReward
 from toishi.rewards.math import MathReward
 from toishi.rewards.number import NumberReward
+from toishi.rewards.random import RandomReward
 from toishi.rewards.regex import RegexReward
 from toishi.rewards.repetition import RepetitionReward
 from toishi.rewards.reward_model import RewardModelReward
@@ -58,6 +59,7 @@ REWARDS: dict[str, Callable[..., Reward]] = {
     "steps": StepsReward,
     "gym": GymReward,
     "reward_model": RewardModelReward,
+    "random": RandomReward,
     "function": FunctionReward,
 }
 

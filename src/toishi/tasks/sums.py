@@ -18,7 +18,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from toishi.errors import ConfigError
+from toishi.errors import ConfigError, DataError
 from toishi.tasks.listed import asked
 from toishi.tasks.order import epoch_position, keyed_hash, keyed_order
 from toishi.types import Prompt
@@ -33,6 +33,8 @@ _SIGN: dict[Operation, str] = {"add": "+", "subtract": "-", "multiply": "*"}
 class Sums:
     """Options of the task `sums`.
 
+    pool      train on so many problems alone; null = on all that are not held out
+    only      train on these problems alone, as [[7, 8]] (one-example training); the held-out ones stay what they are
     written   also the columns completion and chosen (the right number as text) and rejected (a number 1 to 9 away from it)
     template  Python format with {expression} (such as "3 + 12"), or {a} and {b} for the first two terms
     """
@@ -45,11 +47,14 @@ class Sums:
     commuted: Literal["apart", "ignore"] = "apart"
     template: str = "What is {expression}? Answer with just the number."
     as_chat: bool = True
+    pool: Annotated[int, Field(ge=1)] | None = None
+    only: tuple[tuple[int, ...], ...] = ()
     written: bool = False
 
     def __post_init__(self) -> None:
         if self.low > self.high:
             raise ConfigError(f"task.low={self.low} is above task.high={self.high}")
+        self._check_only()
         try:
             example, other = self.question((self.low,) * self.terms), self.question((self.high,) * self.terms)
         except (KeyError, IndexError, ValueError, AttributeError) as error:
@@ -63,6 +68,17 @@ class Sums:
                 f"task.heldout: {self.heldout} of {self.different} different problems is more than half; "
                 "widen task.low..task.high, or hold out fewer"
             )
+
+    def _check_only(self) -> None:
+        """Raises ConfigError for problems that are not of this task, and for two ways to say what to train on."""
+        if self.only and self.pool is not None:
+            raise ConfigError(f"task.only names the problems and task.pool={self.pool} says how many; give one of the two")
+        for terms in self.only:
+            if len(terms) != self.terms or not all(self.low <= term <= self.high for term in terms):
+                raise ConfigError(
+                    f"task.only: {list(terms)} is no problem of this task, expected {self.terms} numbers from {self.low} to "
+                    f"{self.high}; change it, or task.low..task.high"
+                )
 
     @property
     def space(self) -> int:
@@ -124,13 +140,35 @@ class SumsTask:
 
     @property
     def num_train(self) -> int | None:
-        return len(self._listed_train) if self._is_listed else None
+        return len(self._few) or (len(self._listed_train) if self._is_listed else None)
 
     def train_prompt(self, index: int) -> Prompt:
-        if self._is_listed:
-            return self._prompt(self._listed_train[epoch_position(index, len(self._listed_train), self.seed)])
+        listed = self._few or (self._listed_train if self._is_listed else ())
+        if listed:
+            return self._prompt(listed[epoch_position(index, len(listed), self.seed)])
+        return self._prompt(self._drawn(index))
+
+    @cached_property
+    def _few(self) -> tuple[Terms, ...]:
+        """The problems of `only`, or as many as `pool` says; empty where all are trained on."""
+        options = self.options
+        held = [terms for terms in options.only if options.same(terms) in self._heldout_keys]
+        if held:
+            raise DataError(
+                f"task.only: {list(held[0])} is held out with seed {self.seed}, and a held-out value would measure memory; "
+                "choose another problem, or another seed"
+            )
+        if options.only or options.pool is None:
+            return options.only
+        if not self._is_listed:
+            return tuple(self._drawn(index) for index in range(options.pool))
+        order = keyed_order(len(self._listed_train), self.seed, "pool")
+        return tuple(self._listed_train[place] for place in order[: options.pool])
+
+    def _drawn(self, index: int) -> Terms:
+        """Training problem number `index` of a space that is not listed."""
         draws = (self._draw("train", index, attempt) for attempt in count())
-        return self._prompt(next(terms for terms in draws if self.options.same(terms) not in self._heldout_keys))
+        return next(terms for terms in draws if self.options.same(terms) not in self._heldout_keys)
 
     def heldout_prompts(self) -> Sequence[Prompt]:
         return [self._prompt(terms) for terms in self._heldout]

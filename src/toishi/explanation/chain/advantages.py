@@ -50,7 +50,7 @@ def baseline_link(evidence: Evidence, again: Group, how: str) -> BaselineLink:
         size=len(again.rollouts),
         kept=recorded.kept,
         why=recorded.why,
-        tied=again.is_tied,
+        tied=again.is_tied and evidence.algorithm.needs_group,
         members=tuple(_standing(rollout, evidence) for rollout in again.rollouts),
         check=comparing.check(how),
     )

@@ -114,7 +114,7 @@ class BaselineLink:
     """Link 3: what the group's answers are measured against.
 
     kept   whether the row's filter let the group teach; `why` says why not
-    tied   all rewards are equal: nothing to compare
+    tied   all rewards are equal and the row compares siblings: nothing to learn from
     """
 
     mean: float | None
