@@ -189,6 +189,15 @@ def test_a_second_process_is_refused(copied: Path, tiny: Path, tmp_path: Path) -
         holder.communicate()
 
 
+def test_a_folder_of_something_else_is_refused(copied: Path, tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is the folder of pipeline 'small', not of 'other'; choose another --out"):
+        run(read(small(tiny) | {"name": "other"}, tmp_path), copied)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("words")
+    with pytest.raises(ConfigError, match="is no folder of a pipeline and not empty; choose another --out"):
+        run(read(small(tiny), tmp_path), tmp_path / "mine")
+
+
 def test_nothing_left_to_learn_from_is_said_with_the_stage(tiny: Path, tmp_path: Path) -> None:
     values = small(tiny)
     values["measure"] = {}
