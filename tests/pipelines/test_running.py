@@ -175,6 +175,40 @@ def test_killed_inside_sampling(done: Done, copied: Path, tiny: Path, tmp_path: 
     assert states(view)["sft"] == "kept"
 
 
+def test_killed_while_a_student_was_written(done: Done, copied: Path, tiny: Path, tmp_path: Path) -> None:
+    """Half a file of weights, no tokenizer, no stage.json."""
+    (folder,) = (copied / "stages" / "student").iterdir()
+    (folder / "stage.json").unlink()
+    (folder / "model" / "tokenizer.json").unlink()
+    half = folder / "model" / "model.safetensors"
+    half.write_bytes(half.read_bytes()[:100])
+    view = run(read(small(tiny), tmp_path), copied)
+    assert states(view)["student"] == "finished"
+    assert same_weights(view, done.view, "student")
+
+
+def test_killed_before_the_run_had_its_first_file(done: Done, copied: Path, tiny: Path, tmp_path: Path) -> None:
+    (folder,) = (copied / "stages" / "rl").iterdir()
+    (folder / "stage.json").unlink()
+    shutil.rmtree(folder / "run")
+    (folder / "run").mkdir()
+    view = run(read(small(tiny), tmp_path), copied)
+    assert states(view) == {"answers": "kept", "sft": "kept", "rl": "finished", "student": "kept"}
+    assert same_weights(view, done.view, "rl")
+
+
+def test_killed_while_measuring(done: Done, copied: Path, tiny: Path, tmp_path: Path) -> None:
+    """What is there is kept, what is not is measured again, to the same numbers."""
+    files = sorted((copied / "measured").iterdir())
+    before = [file.read_text("utf-8") for file in files]
+    assert len(files) == 4
+    files[1].unlink()
+    (copied / "measured" / f".tmp-{files[1].name}").write_text("{")
+    view = run(read(small(tiny), tmp_path), copied)
+    assert set(states(view).values()) == {"kept"}
+    assert [file.read_text("utf-8") for file in files] == before
+
+
 def test_a_second_process_is_refused(copied: Path, tiny: Path, tmp_path: Path) -> None:
     holds = (
         "import fcntl, os, sys; lock = os.open(sys.argv[1], os.O_RDWR | os.O_CREAT); fcntl.flock(lock, fcntl.LOCK_EX); "
@@ -187,6 +221,15 @@ def test_a_second_process_is_refused(copied: Path, tiny: Path, tmp_path: Path) -
         with pytest.raises(RecordError, match="is being written by"):
             run(read(small(tiny), tmp_path), copied)
         holder.communicate()
+
+
+def test_a_folder_of_something_else_is_refused(copied: Path, tiny: Path, tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="is the folder of pipeline 'small', not of 'other'; choose another --out"):
+        run(read(small(tiny) | {"name": "other"}, tmp_path), copied)
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / "thesis.txt").write_text("words")
+    with pytest.raises(ConfigError, match="is no folder of a pipeline and not empty; choose another --out"):
+        run(read(small(tiny), tmp_path), tmp_path / "mine")
 
 
 def test_nothing_left_to_learn_from_is_said_with_the_stage(tiny: Path, tmp_path: Path) -> None:

@@ -25,13 +25,14 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from toishi.errors import RecordError
+from toishi.errors import ConfigError, RecordError
 from toishi.pipelines.contents import sha256_at
 from toishi.record.files import append_line, read_lines, seal_of, trim_cut_line, write_json
 from toishi.record.lines import now
-from toishi.record.lock import hold
+from toishi.record.lock import LOCK_FILE, hold
 
 KEY_LENGTH = 12
+PIPELINE_FILE = "pipeline.json"
 STAGE_FILE, SITTINGS_FILE, DECIDED_FILE = "stage.json", "sittings.jsonl", "decided.json"
 
 
@@ -67,13 +68,26 @@ class Store:
 
     @contextmanager
     def writing(self, source: Mapping[str, Any]) -> Iterator[None]:
-        """Inside, this process alone writes the folder. Raises RecordError when another one does, or the disk refuses."""
+        """Inside, this process alone writes the folder.
+
+        Raises ConfigError for a folder of something else, RecordError when another process writes it or the disk refuses.
+        """
+        self._require_own(str(source["name"]))
         release = hold(self.folder)
         try:
-            write_json(self.folder / "pipeline.json", source)
+            write_json(self.folder / PIPELINE_FILE, source)
             yield
         finally:
             release()
+
+    def _require_own(self, name: str) -> None:
+        """Refuses a folder of another pipeline, or of something else."""
+        known = self.folder / PIPELINE_FILE
+        there = read_sealed(known)["name"] if known.is_file() else None
+        if there is None and self.folder.is_dir() and any(file.name != LOCK_FILE for file in self.folder.iterdir()):
+            raise ConfigError(f"{self.folder} is no folder of a pipeline and not empty; choose another --out")
+        if there not in (None, name):
+            raise ConfigError(f"{self.folder} is the folder of pipeline '{there}', not of '{name}'; choose another --out")
 
     def decided(self) -> str:
         """The precision of everything in this pipeline; "" where it was not decided yet."""
