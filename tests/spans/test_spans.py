@@ -188,6 +188,15 @@ def test_a_collector_receives_the_spans_of_a_real_model(tmp_path: Path, otlp: py
     assert {attributes["gen_ai.operation.name"] for attributes in found.values()} == {"text_completion"}
 
 
+@pytest.mark.parametrize("variable", ["OTEL_SERVICE_NAME", "OTEL_RESOURCE_ATTRIBUTES"])
+def test_a_service_that_has_a_name_keeps_it(otlp: pytest.MonkeyPatch, variable: str) -> None:
+    otlp.setenv(variable, "mine" if variable == "OTEL_SERVICE_NAME" else "service.name=mine")
+    exporter = in_memory()
+    with Telling({"otel": lambda: OtelTracer(exporter)}, "x", {}, print):
+        pass
+    assert exporter.get_finished_spans()[0].resource.attributes["service.name"] == "mine"
+
+
 def test_an_inference_that_fails_is_told_and_still_fails() -> None:
     exporter = in_memory()
     with (

@@ -156,7 +156,7 @@ def test_a_run_says_what_its_tracker_said(tiny: Path, tmp_path: Path, monkeypatc
 def of_recipe(name: str) -> dict[str, Any]:
     """Task and rewards of a built-in recipe."""
     values = load_recipe(name).model_dump(mode="json")
-    return {"task": values["task"] | {"heldout": 4}, "rewards": values["rewards"], "sampling.max_prompt_tokens": 2048}
+    return {"task": values["task"] | {"heldout": 4}, "rewards": values["rewards"]}
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")

@@ -33,7 +33,7 @@ class TaskConfig(OpenSection):
 
     name: str = Field(
         default="sums",
-        description="sums, json_keys, describe, posts, functions, implications, file, hub or reasoning_gym; options beside it",
+        description="sums, json_keys, describe, functions, implications, file, hub or reasoning_gym; options stand beside it",
     )
 
 

@@ -47,8 +47,10 @@ class OtelTracer:
 
         logging.getLogger("opentelemetry").addHandler(logging.NullHandler())  # what went wrong is said at the end, once
         self._counted = _counting(self._exporter if self._exporter is not None else _otlp())
-        service = {} if "OTEL_SERVICE_NAME" in os.environ else {"service.name": "toishi"}
-        self._provider = TracerProvider(resource=Resource.create(service), shutdown_on_exit=False)
+        resource = Resource.create()
+        if str(resource.attributes["service.name"]).startswith("unknown_service"):  # what the SDK says when nobody has named it
+            resource = resource.merge(Resource({"service.name": "toishi"}))
+        self._provider = TracerProvider(resource=resource, shutdown_on_exit=False)
         self._provider.add_span_processor(BatchSpanProcessor(self._counted, max_queue_size=QUEUE))
         self._tracer = self._provider.get_tracer("toishi", __version__)
         self._whole = self._tracer.start_span(

@@ -15,7 +15,6 @@ from toishi.tasks.data import FileTask, HubTask
 from toishi.tasks.given import task_from_rows
 from toishi.tasks.gym import Gym
 from toishi.tasks.listed import ListedTask
-from toishi.tasks.posts import Posts
 from toishi.tasks.programs import Functions, Implications
 from toishi.tasks.scripted import ScriptedTask
 from toishi.tasks.sums import Sums
@@ -32,7 +31,6 @@ TASKS: dict[str, type[TaskOptions]] = {
     "sums": Sums,
     "json_keys": JsonKeys,
     "describe": Describe,
-    "posts": Posts,
     "functions": Functions,
     "implications": Implications,
     "file": FileTask,
