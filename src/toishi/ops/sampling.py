@@ -34,12 +34,12 @@ def choose(weights_BV: Tensor, draws_B2: Sequence[Sequence[float]]) -> Tensor:
     blocks = -(-vocabulary // _BLOCK)
     if vocabulary % _BLOCK:
         weights_BV = torch.nn.functional.pad(weights_BV, (0, blocks * _BLOCK - vocabulary))
-    first_B1, second_B1 = torch.tensor(draws_B2, dtype=torch.float64, device=weights_BV.device).split(1, dim=1)
+    numbers_B2 = torch.tensor(draws_B2, dtype=torch.float64, device=weights_BV.device)
     blocks_BKW = weights_BV.view(rows, blocks, _BLOCK)
-    block_B = _first_beyond(blocks_BKW.sum(dim=-1), first_B1)
+    block_B = _first_beyond(blocks_BKW.sum(dim=-1), numbers_B2[:, :1])
     inside_BW = blocks_BKW[torch.arange(rows, device=weights_BV.device), block_B]
     # A row of NaN has no token; its number must still be one, for whoever finds out.
-    return (block_B * _BLOCK + _first_beyond(inside_BW, second_B1)).clamp_max_(vocabulary - 1)
+    return (block_B * _BLOCK + _first_beyond(inside_BW, numbers_B2[:, 1:])).clamp_max_(vocabulary - 1)
 
 
 def _first_beyond(weights_BN: Tensor, draws_B1: Tensor) -> Tensor:
