@@ -43,9 +43,9 @@ def forge_run(folder: Path, change: Callable[[dict[str, Any]], dict[str, Any]]) 
 
 
 def with_stream(report: StepReport, name: str, token: int, change: Callable[[float], float], update: int = 0) -> StepReport:
-    """The report with one number of its first computed stream changed."""
+    """The report with one number changed, in the first computed stream that has such a token."""
     streams = list(report.updates[update].streams)
-    place = next(place for place, stream in enumerate(streams) if stream.computed)
+    place = next(place for place, stream in enumerate(streams) if stream.computed and len(getattr(stream, name)) > token)
     values = list(getattr(streams[place], name))
     values[token] = change(values[token])
     changes: dict[str, Any] = {name: tuple(values)}
