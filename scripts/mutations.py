@@ -140,8 +140,8 @@ FAULTS = (
     Fault(
         "reference is not a copy",
         "policy/policy.py",
-        "{name: weight.detach().clone() for name, weight in self._trained.items()}",
-        "{name: weight.detach() for name, weight in self._trained.items()}",
+        "{name: known[name].detach().clone() for name in self._trained}",
+        "{name: known[name].detach() for name in self._trained}",
         UPDATE,
     ),
     Fault("bf16 weights not published", "update.py", "    policy.publish()\n", "", UPDATE),
