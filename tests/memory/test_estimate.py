@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 
@@ -90,7 +91,7 @@ def test_activations_follow_the_rows() -> None:
 
 def test_an_update_in_one_pass_shares_places_between_activations_and_gradients() -> None:
     """One group of 45 + 8 · 63 tokens; two thirds of the smaller, the activations, and none where masters are apart."""
-    one = {"train__prompts_per_step": 1, "train__group_size": 8, "sampling__max_new_tokens": 64}
+    one: dict[str, Any] = {"train__prompts_per_step": 1, "train__group_size": 8, "sampling__max_new_tokens": 64}
     kept = 700_000 * 549
     assert parts(estimated(**one))["activations"] == kept - 2 * kept // 3
     assert parts(estimated(replace(SMALL, compute_bytes=2), **one))["activations"] == kept
