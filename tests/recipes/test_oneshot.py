@@ -51,7 +51,7 @@ def test_the_published_settings() -> None:
     ("name", "changes"),
     [
         ("oneshot", {}),
-        ("oneshot", {"rewards": [{"name": "format", "regex": r"\s*\d+\s*"}]}),
+        ("oneshot", {"rewards": [{"name": "format", "regex": r".*\d\.?\s*"}]}),
         ("oneshot", {"rewards": [{"name": "random"}]}),
         ("entropy-only", {}),
     ],
