@@ -43,6 +43,20 @@ def test_texts_and_chats_become_chats_of_one_form(tiny: Path, tmp_path: Path) ->
     assert other != rows
 
 
+def test_inputs_are_counted_by_the_stage_that_made_them(tiny: Path, tmp_path: Path) -> None:
+    lines(tmp_path / "a.jsonl", [{"prompt": "a", "completion": "b"}])
+    values = small(tiny)
+    values["measure"] = {}
+    values["stages"] = {
+        "one": {"kind": "join", "files": ["${folder}/a.jsonl"]},
+        "two": {"kind": "join", "files": ["${folder}/a.jsonl"]},
+        "both": {"kind": "join", "files": ["${stages.one.data}", "${stages.two.data}", "${folder}/a.jsonl"]},
+    }
+    both = run(read(values, tmp_path), tmp_path / "out").stages[-1]
+    assert both.facts["of"] == {"one": 1, "two": 1, "a.jsonl": 1}
+    assert facts_in_words(both.facts) == "3 rows; from: one 1, two 1, a.jsonl 1"
+
+
 def test_files_of_different_forms_are_refused(tiny: Path, tmp_path: Path) -> None:
     lines(tmp_path / "a.jsonl", [{"prompt": "a", "completion": "b"}])
     lines(tmp_path / "b.jsonl", [{"prompt": "a", "chosen": "b", "rejected": "c"}])

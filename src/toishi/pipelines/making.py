@@ -41,7 +41,7 @@ def join(work: Work) -> Made:
     joined = [one | {name: row[name] for name in shared} for one, row in zip(asked, rows, strict=True)]
     path = work.folder / DATA
     write_rows(path, [joined[place] for place in keyed_order(len(joined), work.seed, "join")])
-    counts = {Path(file).name: len(of_file) for file, of_file in zip(stage.files, listed, strict=True)}
+    counts = {_called(Path(file)): len(of_file) for file, of_file in zip(stage.files, listed, strict=True)}
     return Made(paths={"data": path}, facts={"rows": len(joined), "of": counts, "columns": shared})
 
 
@@ -52,6 +52,12 @@ def shrink(work: Work) -> Made:
     remove(folder)  # what a kill may have left
     facts = shrink_model(stage.model or "", folder, layers=stage.layers)
     return Made(paths={"model": folder}, facts=facts)
+
+
+def _called(path: Path) -> str:
+    """An earlier stage's data by the stage's name (stages/NAME/KEY/data.jsonl), another file by its own."""
+    made_here = path.name == DATA and len(path.parts) > 3 and path.parts[-4] == "stages"
+    return path.parts[-3] if made_here else path.name
 
 
 def _rows(path: Path) -> list[Mapping[str, Any]]:

@@ -155,7 +155,10 @@ def _made(view: PipelineView) -> Section:
     columns = (Column("stage", False), Column("what it is for", False), Column("output", False), Column("path", False))
     folded: Iterable[Block] = (Table(columns=columns, lines=tuple(lines)),)
     total = sum(stage.seconds or 0.0 for stage in view.stages)
-    text = f"The stages took {duration(total)} by the clock, without the measurements between them. Precision: {view.dtype}."
+    text = (
+        f"The stages took {duration(total)} by the clock, without the measurements between them; one that was begun again counts "
+        f"from its last beginning. Precision: {view.dtype}."
+    )
     return Section(key="made", title="What was made", headline=text, blocks=tuple(folded))
 
 
