@@ -156,8 +156,8 @@ def _made(view: PipelineView) -> Section:
     folded: Iterable[Block] = (Table(columns=columns, lines=tuple(lines)),)
     total = sum(stage.seconds or 0.0 for stage in view.stages)
     text = (
-        f"The stages took {duration(total)} by the clock, without the measurements between them; one that was begun again counts "
-        f"from its last beginning. Precision: {view.dtype}."
+        f"The stages took {duration(total)} by the clock, without the measurements between them; one that was begun again "
+        f"counts from its last beginning. Precision: {view.dtype}."
     )
     return Section(key="made", title="What was made", headline=text, blocks=tuple(folded))
 
