@@ -51,6 +51,13 @@ def test_each_language_is_told_from_the_others(language: str) -> None:
         ("en", "<think>It is the sum of both.</think>", 1.0),
         ("en", "See https://example.com/die/der/das for the sum.", 1.0),
         ("en", "It's the don't-know case of the rule.", 1.0),
+        # "a" is an article here, a preposition or a verb form elsewhere.
+        ("en", "A rainbow is a masterpiece - a delicate collage of colors, a divine art of optics.", 1.0),
+        ("en", "Oooh, it's a fragile yet awe-inspiring sight with a shimmering silver cross atop a rainbow.", 1.0),
+        ("en", "Un coche va a casa, a veces a la playa.", 0.0),
+        ("pt", "Vamos a pé a casa, a chuva passou e o sol voltou.", 1.0),
+        ("it", "Andiamo a casa a piedi, a cena non viene nessuno.", 1.0),
+        ("fr", "Il a mangé et elle a bu, on a ri.", 1.0),
         ("zh", "结果是十二 and so on", 5 / 8),
         ("zh", "因为3+4=7,所以x=7。", 4 / 5),
         ("ja", "答えは十二です。结果是十二。", 7 / 12),

@@ -36,8 +36,9 @@ SCRIPTS: Mapping[str, tuple[str, ...]] = {
 FUNCTION_WORDS: Mapping[str, frozenset[str]] = {
     language: frozenset(listed.split())
     for language, listed in {
-        "en": "the of and to is that it was for on are with as his they be at this have from or had by but what were we when "
-        "your can said there which their if will each how then them these so would has been who now its",
+        "en": "the of and to a an is that it was for on are with as his they be at this have from or had by but what were we "
+        "when i you he she my not your can said there which their if will each how then them these so would "
+        "has been who now its",
         "de": "der die das und ist ein eine einen nicht mit dem den des auf für von zu sich auch als wie wir ich es sie er ihr "
         "dass aus bei nach oder sind war wird werden haben hat kann nur noch aber wenn durch über zum zur dann",
         "fr": "le la les des et est un une que qui dans pour pas sur avec ce cette il elle nous vous ils sont du au aux par "

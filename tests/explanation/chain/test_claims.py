@@ -217,6 +217,6 @@ def test_what_sft_trains_and_does_to_the_preferred_answers(chain: Chain) -> None
     found = replace(chain, sft=replace(chain.sft, contrast=replace(contrast, directions=directions, target="member 3")))
     section = next(section for section in page(found).sections if section.key == "sft")
     assert "SFT on #3 trains its" in section.headline
-    lowered = "It lowers the answers that the scores preferred, #0, slightly (in a short step of it #0 ×\u00a00.98)."
+    lowered = "It lowers the answers that the scores preferred, #0, slightly (in a short step of it #0 ×\u00a00.980)."
     assert lowered in section.headline
-    assert section.headline.endswith("this prompt's own gradient: #0 ×\u00a01.2.")
+    assert section.headline.endswith("this prompt's own gradient: #0 ×\u00a01.200.")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from dataclasses import replace
 
 import pytest
@@ -83,14 +84,14 @@ def test_a_shared_beginning_is_given_as_the_reason_where_it_is_one(chain: Chain)
     text = reason(found, 3, VOICE)
     assert "#3 begins like #0" in text
     assert "all pushes together are +0.01: up" in text
-    assert "made most of the difference: these tokens became ×\u00a01.8 as likely" in text
+    assert "made most of the difference: these tokens became ×\u00a01.822 as likely" in text
 
 
 def test_a_shared_beginning_that_moved_little_is_not_blamed(chain: Chain) -> None:
     text = reason(sharing(chain, net=0.01, moved=0.02, rest=0.6), 3, VOICE)
     assert "So most of the move is in tokens that no other answer pushed directly" in text
-    assert "at place 2" in text
-    assert "×\u00a01.8" in text
+    assert re.search("at place [2-7],", text)  # they moved equally, to rounding
+    assert "×\u00a01.822" in text
     same = reason(sharing(chain, net=-0.01, moved=0.02, rest=0.6), 3, VOICE)
     assert "there all pushes together point down as well" in same
 

@@ -271,8 +271,9 @@ def _advantage(value: float | None) -> str:
 
 
 def _pair(before: str, after: str) -> str:
-    """
+    r"""In two lines: side by side they would push the last columns off the page.
+
     >>> _pair("2", "9"), _pair("2", "2")
-    ('2 → 9', '2')
+    ('2\n→ 9', '2')
     """
-    return before if before == after else f"{before} → {after}"
+    return before if before == after else f"{before}\n→ {after}"

@@ -110,11 +110,11 @@ class Voice:
         return self.say(f"likelier.percent_{side}", percent=f"{share * 100:.2g}".replace("-", "−"))
 
     def times(self, change: float | None) -> str:
-        r"""The factor of a probability for a change of its log, in one form for whole tables: with two digits that tell.
+        r"""The factor of a probability for a change of its log, for tables: three decimals, or two digits that tell.
 
         >>> voice = Voice.of("en")
         >>> [voice.times(change) for change in (0.65, -1.12, -0.0131, 0.0003, 0.0, 20.0, None)]
-        ['×\xa01.9', '×\xa00.33', '×\xa00.987', '×\xa01.0003', '×\xa01', '×\xa0e^20', '–']
+        ['×\xa01.916', '×\xa00.326', '×\xa00.987', '×\xa01.00030', '×\xa01', '×\xa0e^20', '–']
         """
         if change is None:
             return "–"
@@ -124,11 +124,11 @@ class Voice:
         if factor >= 100:
             return f"×\u00a0{float(f'{factor:.2g}'):,.0f}"
         if factor >= SMALL_FACTOR:
-            return f"×\u00a0{factor:.1f}" if factor < 10 else f"×\u00a0{factor:.2g}"
+            return f"×\u00a0{factor:.3f}" if factor < 10 else f"×\u00a0{factor:.2g}"
         if factor <= 0.9:
-            return f"×\u00a0{factor:.2f}" if factor >= 0.1 else f"×\u00a0{factor:.2g}".replace("-", "−")
+            return f"×\u00a0{factor:.3f}" if factor >= 0.1 else f"×\u00a0{factor:.2g}".replace("-", "−")
         distance = abs(factor - 1)
-        return f"×\u00a0{factor:.{1 - math.floor(math.log10(distance))}f}".rstrip("0") if distance > 1e-6 else "×\u00a01"
+        return f"×\u00a0{factor:.{max(3, 1 - math.floor(math.log10(distance)))}f}" if distance > 1e-6 else "×\u00a01"
 
     def with_chance(self, logprob: float) -> str:
         """A log-prob, and the probability where a person can still picture it.
