@@ -21,12 +21,16 @@ if TYPE_CHECKING:
     from toishi.ops.stats import Interval
 
 
+_NAME, _PROMPT, _GAP = 14, (12, 36), 2
+"""Signs of a model's name, of a prompt (fewest, most), and between columns."""
+
+
 def print_comparison(found: Comparison, console: Console, *, texts: int = 0) -> None:
     """A row a prompt, then a row a model; `texts`: of so many prompts the answers as well."""
     titles = prompt_titles([prompt.shown for prompt in found.prompts])
     for number in range(min(texts, len(titles))):
         _print_texts(found, number, console)
-    console.print(_counts(found, titles), highlight=False)
+    console.print(_counts(found, titles, console.width), highlight=False)
     console.print(_means(found), highlight=False)
 
 
@@ -45,19 +49,39 @@ def prompt_titles(texts: Sequence[str]) -> tuple[str, ...]:
     return tuple(lines[same] if lines else "" for lines in split)
 
 
-def _counts(found: Comparison, titles: Sequence[str]) -> Table:
+def _counts(found: Comparison, titles: Sequence[str], width: int) -> Table:
     title = f"Tokens of an answer, prompt by prompt ({counted(len(titles), 'prompt')})"
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.add_column("#", justify="right", no_wrap=True)
-    table.add_column("prompt", no_wrap=True, overflow="ellipsis", max_width=36)
+    table.add_column("prompt", no_wrap=True)
+    room = width - len(str(len(titles))) - _GAP
     for answers in found.answers:
-        table.add_column(Text(f"{visible(answers.model)}\n{answers.mode}"), justify="right", overflow="fold")
+        name = _end(visible(answers.model), _NAME)
+        table.add_column(Text(f"{name}\n{answers.mode}"), justify="right", no_wrap=True)
+        room -= max(len(name), len(answers.mode)) + _GAP
     lengths = [answers.lengths for answers in found.answers]
     for number, text in enumerate(titles):
         cells = (f"{of_model[number]:.{0 if answers.mode == 'greedy' else 1}f}"
                  for answers, of_model in zip(found.answers, lengths, strict=True))  # fmt: skip
-        table.add_row(str(number + 1), Text(visible(text)), *cells)
+        table.add_row(str(number + 1), Text(_cut(visible(text), max(_PROMPT[0], min(_PROMPT[1], room)))), *cells)
     return table
+
+
+def _cut(text: str, most: int) -> str:
+    """
+    >>> _cut("A peach", 12), _cut("A peach on a tree", 12)
+    ('A peach', 'A peach on …')
+    """
+    return text if len(text) <= most else text[: most - 1] + "…"
+
+
+def _end(text: str, most: int) -> str:
+    """The end of a path tells runs apart.
+
+    >>> _end("runs/short", 12), _end("experiments/short", 12)
+    ('runs/short', '…ments/short')
+    """
+    return text if len(text) <= most else "…" + text[1 - most :]
 
 
 def _means(found: Comparison) -> Table:
