@@ -21,7 +21,7 @@ from tests.tiny import save_tiny
 from toishi.algorithms.rows import ROWS, Algorithm
 from toishi.config import Config
 from toishi.metrics import METRICS, REWARDS_OWN
-from toishi.recipes import recipe_names
+from toishi.recipes import load_recipe, recipe_names
 from toishi.tasks import ScriptedTask
 
 ROOT = Path(__file__).parents[1]
@@ -157,3 +157,14 @@ def test_every_key_says_what_it_means() -> None:
 @pytest.mark.parametrize("name", recipe_names())
 def test_every_recipe_is_named_in_the_docs(name: str) -> None:
     assert f"`{name}`" in (ROOT / "docs" / "recipes.md").read_text(encoding="utf-8")
+
+
+def test_the_tables_of_the_length_tutorial_add_up() -> None:
+    """The means that the page shows are those of its columns of counts, and it shows every held-out prompt."""
+    (shown,) = blocks("docs/tutorial-length.md", "text")
+    rows = [line.split() for line in shown.splitlines() if re.match(r" *\d+ +Describe ", line)]
+    assert [int(row[0]) for row in rows] == list(range(1, load_recipe("length-short").evaluation.prompts + 1))
+    counts = [[float(cell) for cell in row[-6:]] for row in rows]
+    columns = [sum(column) / len(counts) for column in zip(*counts, strict=True)]
+    means = [float(mean) for mean in re.findall(r"(?:bundled|short|long) +([\d.]+) \[", shown)]
+    assert means == pytest.approx(columns, abs=0.1)  # sampled counts are rounded to a tenth

@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -199,3 +203,29 @@ def test_real_trackers_hold_no_step_twice(finished: Path, tmp_path: Path, monkey
     found = wandb_history(folder) if name == "wandb" else tensorboard_scalars(folder)
     assert set(found) == set(range(7))
     assert_equal_to_record(found, folder, rel=1e-6)
+
+
+KILLED = """
+import json, os, pathlib, signal, sys, time
+from toishi import tracked
+from toishi.track import Tracking
+folder = pathlib.Path(sys.argv[1])
+with Tracking({"wandb": tracked.TRACKERS["wandb"]}, folder, 0, print) as tracking:
+    for step in range(1, 5):
+        tracking.advance(step)
+    state = folder / "track" / "wandb.json"
+    while not state.exists() or json.loads(state.read_text())["sent"] < 3:
+        time.sleep(0.01)
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_what_was_noted_as_sent_survives_a_kill(finished: Path, tmp_path: Path) -> None:
+    """Killed the moment after step 3 was noted; W&B's own process ends with it."""
+    pytest.importorskip("wandb")
+    folder = copied(finished, tmp_path / "run")
+    environment = os.environ | {"WANDB_MODE": "offline", "PYTHONPATH": os.pathsep.join(["src", "."])}
+    root = Path(__file__).parents[2]
+    done = subprocess.run([sys.executable, "-c", KILLED, str(folder)], cwd=root, env=environment, timeout=120)
+    assert done.returncode == -signal.SIGKILL
+    assert sorted(wandb_history(folder, 3)) == [0, 1, 2, 3]
