@@ -146,10 +146,15 @@ def _asked(name: str, mode: Mode, engine: Engine, prompts: Sequence[Prompt], con
 
 
 def names_of(sources: Sequence[str]) -> tuple[str, ...]:
-    """Short names: the last part of a path, or the path where that would name two of them.
+    """Short names: of every path so many of its last parts that no two are the same; the same model twice is numbered.
 
-    >>> names_of(["bundled", "runs/short", "runs/long/"]), names_of(["a/run", "b/run"])
-    (('bundled', 'short', 'long'), ('a/run', 'b/run'))
+    >>> names_of(["bundled", "runs/short", "runs/long/"]), names_of(["a/run", "b/run", "a/run"])
+    (('bundled', 'short', 'long'), ('a/run', 'b/run', 'a/run (2)'))
     """
-    short = [Path(source).name or source for source in sources]
-    return tuple(source if short.count(name) > 1 else name for source, name in zip(sources, short, strict=True))
+    parts = [Path(source).parts or (source,) for source in sources]
+    distinct, count = set(parts), 1
+    while len({each[-count:] for each in distinct}) < len(distinct):
+        count += 1
+    names = [str(Path(*each[-count:])) for each in parts]
+    seen = [names[: place + 1].count(name) for place, name in enumerate(names)]
+    return tuple(name if number == 1 else f"{name} ({number})" for name, number in zip(names, seen, strict=True))

@@ -22,7 +22,7 @@ def test_a_run_and_its_base_on_the_runs_prompts(finished: Finished, tiny: Path, 
     assert trained["mean_tokens"] == pytest.approx(sum(map(sum, counts)) / 8)
     assert f"{trained['mean_tokens']:.1f}" in ended.out
     assert "too few prompts for intervals" in ended.out
-    first_row = next(line for line in ended.out.splitlines() if re.match(r" *1 +What is", line))
+    first_row = next(line for line in ended.out.splitlines() if re.match(r" *1 +\d", line))
     assert first_row.split()[-1] == f"{sum(counts[0]) / 2:.1f}"
     assert "prompt 1: What is" in ended.out
     assert "prompt 2: What is" not in ended.out
@@ -34,8 +34,16 @@ def test_models_on_prompts_of_a_file(tiny: Path, tmp_path: Path, toishi: Command
     ended = toishi("compare", tiny, tiny, "--data", file, "--prompts", "11", "--set", "sampling.max_new_tokens=4", width=120)
     assert ended.code == 0
     assert "prompt by prompt (11 prompts)" in ended.out
-    assert re.search(r"^ *11 +Say 10:", ended.out, re.MULTILINE)
+    assert re.search(r"^ *11 +10: ", ended.out, re.MULTILINE)
     assert "+0.0 [+0.0, +0.0]" in ended.out
+
+
+def test_a_narrow_terminal_cuts_titles_and_no_number(finished: Finished, tiny: Path, toishi: Command) -> None:
+    lines = toishi("compare", tiny, finished.folder, "--json").out
+    assert json.loads(lines)["prompts"]
+    shown = toishi("compare", tiny, finished.folder, width=60).out
+    assert all(len(line.rstrip()) <= 60 for line in shown.splitlines())
+    assert "…" not in shown.split("Mean over prompts")[1]
 
 
 def test_models_alone_say_what_is_missing(tiny: Path, toishi: Command) -> None:

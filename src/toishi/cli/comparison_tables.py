@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from toishi.ops.stats import Interval
 
 
-_NAME, _PROMPT, _GAP = 14, (12, 36), 2
+_NAME, _PROMPT, _GAP = 14, (12, 36), 3
 """Signs of a model's name, of a prompt (fewest, most), and between columns."""
 
 
@@ -35,18 +35,19 @@ def print_comparison(found: Comparison, console: Console, *, texts: int = 0) -> 
 
 
 def prompt_titles(texts: Sequence[str]) -> tuple[str, ...]:
-    """What tells prompts apart, in one line each: their texts without the lines with which all of them begin.
+    """What tells prompts apart, each in one line: the words between those with which all of them begin and end.
 
-    >>> prompt_titles(["Sum up:\\n\\nMy cat is ill", "Sum up:\\n\\nMy dog\\nis well"])
-    ('My cat is ill', 'My dog')
-    >>> prompt_titles(["Sum up: cats"])
-    ('Sum up: cats',)
+    >>> prompt_titles(["Describe a\\npeach in a word.", "Describe a red train in a word."])
+    ('peach', 'red train')
+    >>> prompt_titles(["Describe a peach.", "Describe a peach. Why?"]), prompt_titles(["Describe a peach."])
+    (('peach.', 'peach. Why?'), ('Describe a peach.',))
     """
-    split = [text.splitlines() for text in texts]
-    same = 0
-    while len({tuple(lines[: same + 1]) for lines in split}) == 1 and all(len(lines) > same + 1 for lines in split):
-        same += 1
-    return tuple(lines[same] if lines else "" for lines in split)
+    words = [text.split() for text in texts]
+    if len(words) > 1:
+        for end in (0, -1):
+            while all(len(each) > 1 for each in words) and len({each[end] for each in words}) == 1:
+                words = [each[1:] if end == 0 else each[:-1] for each in words]
+    return tuple(" ".join(each) for each in words)
 
 
 def _counts(found: Comparison, titles: Sequence[str], width: int) -> Table:
@@ -87,16 +88,17 @@ def _end(text: str, most: int) -> str:
 def _means(found: Comparison) -> Table:
     few = len(found.prompts) < MIN_PROMPTS
     title = "Mean over prompts" + ("; too few prompts for intervals" if few else ", with 95% intervals")
+    title += "; cut: answers that the limit ended"
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    first = found.answers[0].model
-    for name in ("", "model", "tokens", f"difference to {visible(first)}", "cut at the limit"):
+    first = _end(visible(found.answers[0].model), _NAME)
+    for name in ("", "model", "tokens", f"minus {first}", "cut"):
         table.add_column(Text(name), no_wrap=True)
     for mode in found.modes:
         of_mode = found.of_mode(mode)
         for place, answers in enumerate(of_mode):
             apart = _span(answers.difference(of_mode[0]), few, signed=True) if place else "-"
             table.add_row(
-                _mode(answers) if not place else "", Text(visible(answers.model)), _span(answers.mean, few), apart,
+                _mode(answers) if not place else "", Text(_end(visible(answers.model), _NAME)), _span(answers.mean, few), apart,
                 f"{answers.truncated:.1%}", end_section=place == len(of_mode) - 1,
             )  # fmt: skip
     return table
