@@ -31,7 +31,7 @@ class WandbTracker:
 
         self._wandb = wandb
         interval = "x_transaction_log_flush_interval"
-        flush = {interval: FLUSH_S} if interval in wandb.Settings.model_fields else {}
+        flush: dict[str, Any] = {interval: FLUSH_S} if interval in wandb.Settings.model_fields else {}
         offline = os.environ.get("WANDB_MODE") == "offline"
         self._run = wandb.init(
             project=os.environ.get("WANDB_PROJECT", "toishi"),
