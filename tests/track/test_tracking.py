@@ -220,6 +220,7 @@ with Tracking({"wandb": tracked.TRACKERS["wandb"]}, folder, 0, print) as trackin
 """
 
 
+@pytest.mark.slow
 def test_what_was_noted_as_sent_survives_a_kill(finished: Path, tmp_path: Path) -> None:
     """Killed the moment after step 3 was noted; W&B's own process ends with it."""
     pytest.importorskip("wandb")
