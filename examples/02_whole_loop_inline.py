@@ -54,9 +54,12 @@ def uniforms(key: tuple[int, ...], count: int) -> list[float]:
 
 @torch.no_grad()
 def sample(model: Any, prompt: list[int], key: tuple[int, ...]) -> list[int]:
-    """One answer: each token is where the cumulative distribution passes its uniform number."""
+    """One answer: each token is where the cumulative distribution passes its uniform number.
+
+    There are two numbers for a token; the first chooses among blocks of 256 tokens, and this vocabulary is a single one.
+    """
     answer: list[int] = []
-    for uniform in uniforms(key, MAX_NEW_TOKENS):
+    for uniform in uniforms(key, 2 * MAX_NEW_TOKENS)[1::2]:
         ids = torch.tensor([prompt + answer])
         logits = model(input_ids=ids, attention_mask=torch.ones_like(ids)).logits[0, -1]
         cumulative = logits.softmax(-1).cumsum(-1)

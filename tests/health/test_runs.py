@@ -119,5 +119,5 @@ def test_a_reward_that_never_pays_is_named(models: Mapping[str, Path], tmp_path:
 
 def test_a_learning_rate_that_wrecks_the_model_is_named(models: Mapping[str, Path], tmp_path: Path) -> None:
     reward = ScriptedReward(values=vowel_and_stop)
-    run = run_of(models, 0, tmp_path / "run", steps=15, reward=reward, **{"optimizer.lr": 0.3})
+    run = run_of(models, 0, tmp_path / "run", steps=15, reward=reward, **{"optimizer.lr": 3.0})
     assert "entropy_collapse" in spoken(run)
