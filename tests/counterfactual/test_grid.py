@@ -106,7 +106,7 @@ def test_without_a_script_one_worked_example_stands_there(text: str) -> None:
     said = section_of(text)
     assert "If #1 had got 1 instead of 0.5, its advantage would be" in said
     assert "--score judge:1=1 --real" in said
-    assert "0.5 → 1" in said
+    assert "0.5\n→ 1" in said
 
 
 def test_words_say_what_is_exact_and_what_is_estimated(text: str) -> None:
