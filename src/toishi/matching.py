@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from toishi.config import Config
 from toishi.errors import ConfigError
 from toishi.rollout import EVALUATION_STREAM, sample_groups
-from toishi.sampler import Sampler, Source
+from toishi.sampler import Sampler, Source, heldout_of
 from toishi.session import gather, sampling_of
 from toishi.types import Prompt
 
@@ -50,9 +50,7 @@ def matched(source: Source, like: Source, config: Config) -> Matched:
 
     Raises ConfigError when nothing is held out, or when no temperature in reach gives that entropy.
     """
-    heldout = list(gather(config).task.heldout_prompts()[: config.evaluation.prompts])
-    if not heldout:
-        raise ConfigError("nothing to measure on: the task holds no prompt out, or evaluation.prompts is 0; set task.heldout")
+    heldout = heldout_of(gather(config), config)
     wanted = entropy_of(like, heldout, config)(config.sampling.temperature)
     return match(entropy_of(source, heldout, config), wanted)
 

@@ -26,7 +26,7 @@ from toishi.record.reader import Run
 from toishi.recorded import recorded_config, require_same_base
 from toishi.rendering import refuse_long
 from toishi.rewards.base import Reward
-from toishi.session import gather, is_adapted, sampling_of, saved_model
+from toishi.session import Materials, gather, is_adapted, sampling_of, saved_model
 from toishi.types import Prompt
 from toishi.update import UpdateSettings
 
@@ -61,6 +61,14 @@ class Sampler:
         return cls(loaded=loaded, policy=policy, renderer=renderer, engine=engine, machine=machine, able=able)
 
 
+def heldout_of(materials: Materials, config: Config) -> list[Prompt]:
+    """The prompts that are measured on. Raises ConfigError when there is none."""
+    heldout = list(materials.task.heldout_prompts()[: config.evaluation.prompts])
+    if not heldout:
+        raise ConfigError("nothing to measure on: the task holds no prompt out, or evaluation.prompts is 0; set task.heldout")
+    return heldout
+
+
 def measure_model(
     config: Config, *, step: int = 0, run: Run | None = None, sampler: Sampler | None = None
 ) -> tuple[Evaluation, ...]:
@@ -71,9 +79,7 @@ def measure_model(
     Equal step, seed and weights give the run's own numbers again. Raises ConfigError when the recipe holds nothing out.
     """
     materials = gather(config)
-    heldout = list(materials.task.heldout_prompts()[: config.evaluation.prompts])
-    if not heldout:
-        raise ConfigError("nothing to measure on: the task holds no prompt out, or evaluation.prompts is 0; set task.heldout")
+    heldout = heldout_of(materials, config)
     if sampler is None:
         sampler = Sampler.open(config.model, seed=config.seed, run=run, predicts=config.algorithm.predicts)
     prompts = [sampler.renderer.render(prompt) for prompt in heldout]
